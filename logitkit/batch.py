@@ -1,0 +1,234 @@
+"""`Batch`: the requests of one generation, and the only owner of memory.
+
+It stands between the doors and the plan: `start` makes columns, history and states; `rows` opens the
+window through which the stages of a step read them; `commit` is the only place that advances
+anything. Nothing is ever rolled back: drafts are written past the head, and commit moves the head.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from logitkit.draft.source import Draft
+from logitkit.ops import numba_ops, reference
+from logitkit.params import ResolvedParams, SamplingParams
+from logitkit.plan import Plan, make_plan
+from logitkit.randomness import FIRST_USER_STREAM, derived_seed, fresh_seed, to_int64
+from logitkit.rows import History, Rows
+from logitkit.stage import PARAM_FIELDS, BuiltinStage, Stage
+from logitkit.stages import DEFAULT_STAGES
+
+BACKENDS = ("auto", "torch", "numba", "triton")
+
+
+class Batch:
+    """B requests in fixed slots: parameters, history, states, and the plan for their stages."""
+
+    def __init__(
+        self,
+        params: Sequence[ResolvedParams],
+        history: History,
+        plan: Plan,
+        columns: dict[str, Tensor],
+        vocab_size: int,
+    ) -> None:
+        device = history.tokens.device
+        self.params = tuple(params)
+        self.history = history
+        self.plan = plan
+        self.columns = columns
+        self.vocab_size = vocab_size
+        seeds = [to_int64(p.sampling_seed) for p in params if p.sampling_seed is not None]
+        assert len(seeds) == len(self.params)
+        self.seed = torch.tensor(seeds, dtype=torch.int64, device=device)
+        self._slot = torch.arange(len(self.params), device=device)
+        self._depth = torch.zeros_like(self._slot)
+        states = {stage: stage.init(columns) for stage in plan.stages}
+        self.states = {stage: state for stage, state in states.items() if state is not None}
+
+    @classmethod
+    def start(
+        cls,
+        params: Sequence[ResolvedParams],
+        prompts: Sequence[Sequence[int] | Tensor],
+        stages: Sequence[Stage] = DEFAULT_STAGES,
+        *,
+        vocab_size: int,
+        prompt_lengths: Sequence[int] | None = None,
+        room: int = 64,
+        device: torch.device | str = "cpu",
+        backend: str = "auto",
+    ) -> Batch:
+        """Begin a generation with one resolved `SamplingParams` and one prompt per slot.
+
+        `prompts` hold the tokens so far, padding excluded; `prompt_lengths` say how many of them are
+        prompt (default: all). Missing seeds are drawn from torch's global generator in slot order.
+        """
+        assert len(params) == len(prompts)
+        check_chain(stages, params)
+        device = torch.device(device)
+        ops = backend_ops(backend, device)
+        params = [
+            p if p.sampling_seed is not None else dataclasses.replace(p, sampling_seed=fresh_seed())
+            for p in params
+        ]
+        plan = make_plan(stages, params, ops)
+        columns = {
+            name: value.to(device)
+            for stage in plan.stages
+            for name, value in stage.columns(params).items()
+        }
+        if any(p.temperature == 0 for p in params):
+            columns["greedy"] = torch.tensor([p.temperature == 0 for p in params], device=device)
+        rows = [torch.as_tensor(prompt, dtype=torch.int64) for prompt in prompts]
+        lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
+        widths = lengths if prompt_lengths is None else torch.tensor(prompt_lengths)
+        aligned = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+        history = History.start(aligned.to(device), lengths.to(device), widths.to(device), room)
+        return cls(params, history, plan, columns, vocab_size)
+
+    def __len__(self) -> int:
+        return len(self.params)
+
+    def rows(self, draft: Draft | None = None) -> Rows:
+        """The rows of the next step: B, or B * (k + 1) in slot-major order behind a draft."""
+        if draft is None:
+            position = self.history.head.clone()
+            return self._window(self._slot, self._depth, position, self.states)
+        size, k = draft.tokens.shape
+        head, device = self.history.head, draft.tokens.device
+        self.history.reserve(int(head.max()) + k + 1)
+        ahead = torch.arange(k, device=device)
+        self.history.tokens.scatter_(1, head[:, None] + ahead, draft.tokens)
+        slot = self._slot.repeat_interleave(k + 1)
+        depth = torch.arange(k + 1, device=device).repeat(size)
+        trails = {}
+        for stage, state in self.states.items():
+            trail = [state]
+            for i in range(k):
+                trail.append(stage.advance(trail[-1], draft.tokens[:, i], self.columns))
+            trails[stage] = torch.stack(trail, 1).flatten(0, 1)
+        return self._window(slot, depth, head[slot] + depth, trails)
+
+    def commit(self, tokens: Tensor, num_tokens: Tensor | None = None) -> None:
+        """Append the first `num_tokens` [B] of `tokens` [B, n] (or [B], one each) per request.
+
+        0 leaves a request where it is. History, head and states move together.
+        """
+        tokens = tokens[:, None] if tokens.ndim == 1 else tokens
+        history, n = self.history, tokens.shape[1]
+        taken = torch.full_like(history.head, n) if num_tokens is None else num_tokens
+        history.reserve(int(history.head.max()) + n + 1)
+        history.tokens.scatter_(
+            1, history.head[:, None] + torch.arange(n, device=tokens.device), tokens
+        )
+        for stage, state in self.states.items():
+            for i in range(n):
+                moved = stage.advance(state, tokens[:, i], self.columns)
+                keep = (i < taken).view(-1, *[1] * (state.ndim - 1))
+                state = torch.where(keep, moved, state)
+            self.states[stage] = state
+        history.head = history.head + taken
+
+    def _window(
+        self, slot: Tensor, depth: Tensor, position: Tensor, states: dict[Stage, Tensor]
+    ) -> Rows:
+        return Rows(
+            slot, depth, position, self.history, self.columns, self.seed, self.vocab_size, states
+        )  # fmt: skip
+
+
+def expand(params: Sequence[ResolvedParams], num_rows: int) -> list[ResolvedParams]:
+    """One entry per row: a single request serves every prompt, and `n` samples get `n` rows.
+
+    Rows of one request follow each other and have derived seeds. A missing seed is drawn once per
+    request. Raises `ValueError` where the row count does not fit.
+    """
+    if len(params) == 1:
+        n = params[0].n
+        if num_rows % n:
+            raise ValueError(
+                f"`n`={n} needs a multiple of {n} rows, got {num_rows}; "
+                f"repeat every prompt n times (num_return_sequences={n})"
+            )
+        params = [params[0]] * (num_rows // n)
+    wanted = sum(p.n for p in params)
+    if wanted != num_rows:
+        raise ValueError(
+            f"{len(params)} SamplingParams with n={[p.n for p in params]} make {wanted} rows, but "
+            f"there are {num_rows}; give one SamplingParams per prompt and let "
+            "num_return_sequences equal `n`"
+        )
+    rows = []
+    for p in params:
+        seed = p.sampling_seed if p.sampling_seed is not None else fresh_seed()
+        rows += [
+            dataclasses.replace(p, sampling_seed=derived_seed(seed, i)) for i in range(p.n)
+        ]
+    return rows
+
+
+def backend_ops(backend: str, device: torch.device) -> ModuleType:
+    """The module of fused operations for tensors on `device`; a backend asked for is never replaced."""
+    if backend not in BACKENDS:
+        raise ValueError(f"`backend` must be one of {', '.join(BACKENDS)}, got {backend!r}")
+    if backend == "triton":
+        raise ValueError(
+            "`backend`='triton' is not available in this version; use 'auto' (torch on GPUs)"
+        )
+    if backend == "numba" and device.type != "cpu":
+        raise ValueError(f"`backend`='numba' needs CPU tensors, got {device.type}; use 'auto'")
+    if backend == "torch" or device.type != "cpu":
+        return reference
+    return numba_ops
+
+
+def check_chain(stages: Sequence[Stage], params: Sequence[SamplingParams]) -> None:
+    """Refuse chains that could not honour every request (the request decides, not the stage)."""
+    declared: set[str] = set()
+    streams: dict[int, Stage] = {}
+    for stage in stages:
+        name = type(stage).__name__
+        if not isinstance(stage, Stage):
+            raise ValueError(f"`stages` must hold lk.Stage objects, got {name}: {stage!r}")
+        fields = {f.name for f in dataclasses.fields(stage)}
+        if isinstance(stage, BuiltinStage):
+            fresh = type(stage)()
+            for field in sorted(fields):
+                if getattr(stage, field) != getattr(fresh, field):
+                    raise ValueError(
+                        f"`stages` holds {name}({field}={getattr(stage, field)!r}); in a plan the "
+                        f"request decides: set SamplingParams({field}=...) and use {name}()"
+                    )
+        elif clash := declared & fields - PARAM_FIELDS:
+            raise ValueError(f"two stages of `stages` declare the key(s) {sorted(clash)} of `extra`")
+        declared |= fields
+        if stage.stream is not None:
+            _check_stream(stage, streams)
+    for slot, p in enumerate(params):
+        if unknown := set(p.extra) - declared:
+            raise ValueError(
+                f"`extra` of request {slot} has the key(s) {sorted(unknown)}, which no stage of the "
+                "chain declares; add the stage to `stages=` or remove the key"
+            )
+
+
+def _check_stream(stage: Stage, streams: dict[int, Stage]) -> None:
+    stream = stage.stream
+    assert stream is not None
+    other = streams.setdefault(stream, stage)
+    if type(other) is not type(stage):
+        raise ValueError(
+            f"stages {type(other).__name__} and {type(stage).__name__} both use random stream "
+            f"{stream}; give one another number"
+        )
+    if not isinstance(stage, BuiltinStage) and stream < FIRST_USER_STREAM:
+        raise ValueError(
+            f"stage {type(stage).__name__} uses random stream {stream}; streams below "
+            f"{FIRST_USER_STREAM} belong to logitkit, choose {FIRST_USER_STREAM} or more"
+        )

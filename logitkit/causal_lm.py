@@ -1,0 +1,372 @@
+"""A model with its cache and its mask: `tokens -> logits`, and nothing else.
+
+Sits below `strategy`, whose loop calls `prefill` once, then the object itself per step, then `keep`
+when drafts were refused. Every fact that changes between transformers releases lives here: the
+name of the cache, what a cache can undo, which inputs a forward takes, how its output is built.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache, GenerationMixin, PreTrainedModel
+from transformers.generation.utils import GenerateDecoderOnlyOutput
+
+from logitkit import causal_lm_checks as checks
+
+# Newest name first: 5.24 says `cache`, before that attention models said `past_key_values` and
+# Mamba `cache_params`. A forward that does not know a name may swallow it without an error.
+_CACHE_NAMES = ("cache", "past_key_values", "cache_params")
+
+# The cache layers whose keys and values are one entry per token, so that entries can be taken out.
+_TOKEN_LAYERS = ("DynamicLayer", "DynamicSlidingWindowLayer", "DummyLayer")
+
+_MASK_HEADROOM = 256
+_MAX_WIDTH_RATIO = 1.25
+
+
+@dataclass
+class DecoderOnlyOutput(GenerateDecoderOnlyOutput):
+    """What `model.generate` returns with `return_dict_in_generate`, and what only logitkit knows.
+
+    `lengths` [B]: new tokens per row. `finish_reasons`: "eos", "stop", "length" or "criteria" per
+    row. `stop_matched`: the stop that ended the row, else None. `texts`: the new text per row (with
+    a tokenizer), cut at its stop. `logprobs` [B, T], `top_logprobs` and `top_token_ids` [B, T, k]:
+    NaN and the pad id behind a row's end. A field that was not asked for is None and no key.
+    """
+
+    lengths: Tensor | None = None
+    finish_reasons: list[str] | None = None
+    stop_matched: list[str | int | None] | None = None
+    texts: list[str] | None = None
+    logprobs: Tensor | None = None
+    top_logprobs: Tensor | None = None
+    top_token_ids: Tensor | None = None
+
+
+def decoder_only_output(
+    sequences: Tensor,
+    scores: tuple[Tensor, ...] | None = None,
+    logits: tuple[Tensor, ...] | None = None,
+    cache: Any = None,
+    **extra_fields: Any,
+) -> DecoderOnlyOutput:
+    """Build the output with the cache under the field name of the installed release.
+
+    sequences [B, L]; scores and logits: one [B, V] per new token; extra_fields: the fields that
+    `DecoderOnlyOutput` adds. An unknown field is a TypeError.
+    """
+    names = {field.name for field in fields(GenerateDecoderOnlyOutput)}
+    cache_name = next(name for name in _CACHE_NAMES if name in names)
+    values = {"sequences": sequences, "scores": scores, "logits": logits, cache_name: cache}
+    return DecoderOnlyOutput(**values, **extra_fields)
+
+
+class CausalLM:
+    """A decoder-only model that remembers: new tokens in, logits out, rejected tokens forgotten.
+
+    Rows are strangers: a row answers as if it were alone and unpadded. Positions count a row's own
+    tokens, and the mask hides padding and whatever `keep` refused.
+
+    The model and its config are not modified and it stays in the mode (train or eval) that it is
+    in, as in `model.generate`. Forwards run under `no_grad`, not `inference_mode`: logits and cache
+    are handed to the user, who may edit them in place or use them in a differentiable computation.
+
+    input_ids: [B, L] integers. attention_mask: [B, L] of 0 and 1, None for all ones; padding must
+    be on the left and is never guessed from token ids. position_ids: [B, L], or [C, B, L] for
+    models with several position axes; None counts a row's own tokens, or asks models that place
+    images (`model_inputs`). model_inputs: further inputs of `forward` (pixel_values, ...); they
+    reach the first forward only, but for `token_type_ids`, which go on with their last value.
+
+    vocab_size: the width of the logits. context_length: the positions that the config promises,
+    None when it names none. position_limit: `context_length` for models with a finite table of
+    positions (no rotary), else None; later positions are held at the last one, so that finished
+    rows and padding behind short drafts cannot overrun the table. lengths: [B] int64 on the device
+    of the embedding, the tokens that each row has been given so far, prompt included.
+
+    Errors: ValueError for encoder-decoder models, for models whose forward takes no cache, for
+    ids, masks and positions of a wrong shape or value, for unknown inputs.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        *,
+        position_ids: Tensor | None = None,
+        **model_inputs: Any,
+    ) -> None:
+        base = _unwrapped(model)
+        config = base.config.get_text_config(decoder=True)
+        parameters = inspect.signature(base.forward).parameters
+        model_inputs = {name: value for name, value in model_inputs.items() if value is not None}
+        self._cache_name = checks.cache_name(base, parameters, _CACHE_NAMES)
+        checks.check_inputs(base, parameters, model_inputs)
+
+        embedding = base.get_input_embeddings()
+        attention_mask = checks.checked_mask(input_ids, attention_mask)
+        checks.check_ids(input_ids, None if model_inputs else embedding.num_embeddings)
+
+        self._model = model
+        self._cache: Any = None
+        if getattr(base, "_supports_default_dynamic_cache", lambda: True)():
+            self._cache = DynamicCache(config=base.config)
+        self.vocab_size = _vocab_size(base, config)
+        self.context_length = _context_length(config)
+        self._takes_positions = "position_ids" in parameters
+        # Every rotary model has `rope_parameters`; what remains looks positions up in a table.
+        in_table = self._takes_positions and not hasattr(config, "rope_parameters")
+        self.position_limit = self.context_length if in_table else None
+        self._takes_logits_to_keep = "logits_to_keep" in parameters
+        counts_columns = not self._takes_positions and hasattr(config, "max_position_embeddings")
+        if counts_columns and not attention_mask.all():
+            raise ValueError(
+                f"`attention_mask` has padding, but {type(base).__name__} takes no `position_ids` "
+                "and would count the padding: pass prompts of one length, or one at a time"
+            )
+
+        # Weights that accelerate keeps elsewhere are on "meta"; its hook then moves the inputs.
+        weight_device = embedding.weight.device
+        self._device: torch.device = (
+            input_ids.device if weight_device.type == "meta" else weight_device
+        )
+        mask = attention_mask.to(self._device, torch.int64)
+        self.lengths = mask.sum(1)
+        self._width = mask.shape[1]
+        self._fed = 0
+        # Ones from the start: a step only has to read one column more.
+        self._mask = torch.nn.functional.pad(mask, (0, _MASK_HEADROOM), value=1)
+
+        self._prompt: dict[str, Any] | None = {
+            "input_ids": input_ids.to(self._device, torch.int64),
+            **model_inputs,
+        }
+        self._masks_past = True
+        self._token_types: Tensor | None = model_inputs.get("token_type_ids")
+        self._before: list[tuple[Tensor, Tensor] | None] = []
+        self._start_positions(base, position_ids)
+
+    def _start_positions(self, base: Any, position_ids: Tensor | None) -> None:
+        """Place the prompt, and remember how far its last token is from its place in the row."""
+        assert self._prompt is not None
+        own = getattr(type(base), "_prepare_position_ids_for_generation", None)
+        places_images = own not in (None, GenerationMixin._prepare_position_ids_for_generation)
+        mask = self._mask[:, : self._width]
+        self._offset: Tensor | None = None
+        if position_ids is None and len(self._prompt) > 1 and places_images:
+            inputs = {**self._prompt, "attention_mask": mask}
+            inputs["position_ids"] = None
+            ids = inputs.pop("input_ids")
+            position_ids = base._prepare_position_ids_for_generation(ids, inputs)
+        if position_ids is None:
+            position_ids = (mask.cumsum(1) - 1).clamp_(min=0)
+        else:
+            if not self._takes_positions:
+                raise ValueError(f"`position_ids`: {type(base).__name__}.forward takes none")
+            if position_ids.shape[-2:] != mask.shape or position_ids.ndim not in (2, 3):
+                raise ValueError(
+                    f"`position_ids` has shape {tuple(position_ids.shape)}: give one position per "
+                    f"token, {tuple(mask.shape)} (with the position axes in front, if any)"
+                )
+            position_ids = position_ids.to(self._device)
+            self._offset = position_ids[..., -1] + 1 - self.lengths  # [B] or [C, B]
+        last = int(position_ids.max())
+        if self.position_limit is not None and last >= self.position_limit:
+            raise ValueError(
+                f"`input_ids` reach position {last}, but {type(base).__name__} has "
+                f"{self.position_limit} positions: shorten the prompt"
+            )
+        self._prompt_positions = position_ids
+
+    def prefill(self) -> Tensor:
+        """Run the prompt once; return the logits of its last token, [B, V], in the model's dtype.
+
+        They are on the device where the model's output is.
+        """
+        assert self._prompt is not None, "prefill runs once"
+        inputs, self._prompt = self._prompt, None
+        if self._takes_logits_to_keep:
+            inputs["logits_to_keep"] = 1
+        logits = self._forward(inputs, self._prompt_positions)
+        assert logits.shape[-1] == self.vocab_size
+        layers = self._layers()
+        # A release that does not know our name for the cache swallows it; so does a model with
+        # gradient checkpointing in train mode. Each later token would then be without context.
+        if self._cache is None or not any(getattr(x, "is_initialized", True) for x in layers):
+            raise ValueError(
+                f"`model`: {type(self._model).__name__} did not fill its cache; if gradient "
+                "checkpointing is on, call `model.eval()` first"
+            )
+        self._sliding = any(map(_is_sliding, layers))
+        # A purely recurrent model would spread a mask that is longer than its input over it.
+        self._masks_past = any(hasattr(layer, "keys") for layer in layers)
+        # A copy lets go of the other positions' logits where the model computed them all.
+        return logits[:, -1] if self._takes_logits_to_keep else logits[:, -1].clone()
+
+    def __call__(self, tokens: Tensor) -> Tensor:
+        """Append `tokens` [B, n] to the rows and return their logits [B, n, V]; one forward.
+
+        The logits are in the model's dtype, on the device where the model's output is.
+        """
+        assert self._prompt is None, "prefill first"
+        n = tokens.shape[1]
+        tokens = tokens.to(self._device)
+        positions = self.lengths if self._offset is None else self.lengths + self._offset
+        positions = positions.unsqueeze(-1)  # [B, 1] or [C, B, 1]
+        if n > 1:
+            positions = positions + torch.arange(n, device=self._device)
+        if self.position_limit is not None:
+            positions = positions.clamp(max=self.position_limit - 1)
+        # Sliding layers drop their oldest entries in the forward; `keep` may need them again. They
+        # are replaced, not written to, so a reference is a snapshot.
+        self._before = (
+            [(x.keys, x.values) if _is_sliding(x) else None for x in self._layers()]
+            if n > 1 and self._sliding
+            else []
+        )
+        self._fed = n
+        self._width += n
+        self.lengths = self.lengths + n
+        if self._width > self._mask.shape[1]:
+            self._mask = torch.nn.functional.pad(self._mask, (0, self._width), value=1)
+        inputs: dict[str, Any] = {"input_ids": tokens}
+        if self._token_types is not None:
+            inputs["token_type_ids"] = self._token_types[:, -1:].expand(-1, n)
+        return self._forward(inputs, positions)
+
+    def _forward(self, inputs: dict[str, Any], positions: Tensor) -> Tensor:
+        # Always explicit: a model that derives positions from the cache would count padding.
+        if self._takes_positions:
+            inputs["position_ids"] = positions
+        inputs[self._cache_name] = self._cache
+        with torch.no_grad():
+            outputs = self._model(
+                attention_mask=self._mask[:, : self._width] if self._masks_past else None,
+                use_cache=True,
+                return_dict=True,
+                **inputs,
+            )
+        returned = getattr(outputs, self._cache_name, None)
+        if returned is not None:  # models with a cache class of their own make it in the forward
+            self._cache = returned
+        logits: Tensor = outputs.logits
+        return logits
+
+    @property
+    def cache(self) -> Any:
+        """The model's cache after `prefill`, for the output of a generation."""
+        return self._cache
+
+    @property
+    def croppable(self) -> bool:
+        """Whether `keep` can refuse tokens: every cache layer has one entry per token.
+
+        Recurrent and hybrid models have not. Known after `prefill`.
+        """
+        return not self._uncroppable()
+
+    def _layers(self) -> list[Any]:
+        return list(getattr(self._cache, "layers", []))
+
+    def _uncroppable(self) -> set[str]:
+        names = {type(layer).__name__ for layer in self._layers()} or {type(self._cache).__name__}
+        return names.difference(_TOKEN_LAYERS)
+
+    def keep(self, num_tokens: Tensor) -> None:
+        """Forget all but the first `num_tokens` [B] of the n tokens of each row fed last.
+
+        1 <= num_tokens <= n. What all rows reject is cut off. Beyond that, rejected entries stay as
+        masked holes until the cache is 1.25 times as wide as the longest row; then, or at once
+        where distance is counted in columns (sliding windows, no `position_ids`), the rows are
+        moved together, so that they are left-padded again. Nothing rejected costs nothing.
+
+        Errors: ValueError naming the cache layer that cannot forget, or a window that is too short.
+        """
+        n = self._fed
+        counts = num_tokens.tolist()
+        assert len(counts) == len(self.lengths) and all(1 <= count <= n for count in counts)
+        fewest, most = min(counts), max(counts)
+        if fewest == n:
+            return
+        if names := self._uncroppable():
+            raise ValueError(
+                f"`model`: {type(self._model).__name__} cannot forget rejected tokens, its cache "
+                f"is made of {', '.join(sorted(names))}: generate without drafts"
+            )
+        window = min((x.sliding_window for x in self._layers() if _is_sliding(x)), default=n + 1)
+        if n >= window:
+            raise ValueError(
+                f"`num_draft_tokens`: {n} tokens at once do not fit into the model's sliding "
+                f"window of {window}: draft fewer"
+            )
+        kept = num_tokens.to(self._device)
+        self._fed = 0
+        self.lengths = self.lengths - (n - kept)
+        if not self._sliding and most < n:
+            self._cache.crop(most - n)  # strictly negative: 0 and positive numbers changed meaning
+            self._width -= n - most
+            n = most
+        if not self._sliding and fewest == n:
+            return
+        arange = torch.arange(n, device=self._device)
+        self._mask[:, self._width - n : self._width] = arange < kept[:, None]
+        longest = int(self.lengths.max())
+        by_column = self._sliding or not self._takes_positions
+        if by_column or self._width > _MAX_WIDTH_RATIO * longest:
+            self._gather(longest, n)
+        self._before = []
+
+    def _gather(self, longest: int, n: int) -> None:
+        """Move each row's entries to the right end of a cache of width `longest`."""
+        mask = self._mask[:, : self._width]
+        for i, layer in enumerate(self._layers()):
+            if getattr(layer, "keys", None) is None:  # shares another layer's entries
+                continue
+            keys, values, size = layer.keys, layer.values, longest
+            if _is_sliding(layer):
+                before = self._before[i]
+                assert before is not None
+                keys = torch.cat([before[0], keys[:, :, -n:]], dim=2)
+                values = torch.cat([before[1], values[:, :, -n:]], dim=2)
+                size = min(longest, layer.sliding_window - 1)
+                layer.cumulative_length = longest
+            # Stable, so holes and padding go to the front and the row's entries keep their order.
+            columns = mask[:, -keys.shape[2] :].argsort(dim=1, stable=True)[:, -size:]
+            columns = columns[:, None, :, None].to(keys.device)  # [B, 1, size, 1]
+            layer.keys = torch.take_along_dim(keys, columns, dim=2)
+            layer.values = torch.take_along_dim(values, columns, dim=2)
+        self._width = longest
+        arange = torch.arange(longest, device=self._device)
+        self._mask.fill_(1)
+        self._mask[:, :longest] = arange >= longest - self.lengths[:, None]
+
+
+def _is_sliding(layer: Any) -> bool:
+    return bool(getattr(layer, "is_sliding", False))
+
+
+def _unwrapped(model: Any) -> Any:
+    """Return the transformers model inside a compiled or PEFT one: their signatures say nothing."""
+    model = getattr(model, "_orig_mod", model)
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def _vocab_size(base: Any, config: Any) -> int:
+    head = base.get_output_embeddings()
+    if head is None:
+        return int(config.vocab_size)
+    # Packed (quantised) weights have another shape than the layer that they stand for.
+    return int(getattr(head, "out_features", None) or head.weight.shape[0])
+
+
+def _context_length(config: Any) -> int | None:
+    for name in ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len"):
+        value = getattr(config, name, None)
+        if isinstance(value, int) and value > 0:
+            return value
+    return None

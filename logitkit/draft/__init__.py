@@ -1,0 +1,5 @@
+"""Drafts: tokens proposed ahead of the target model."""
+
+from logitkit.draft.source import Draft
+
+__all__ = ["Draft"]

@@ -1,0 +1,88 @@
+"""Float32 bit patterns and elementary functions for the CPU kernels; all of them vectorise.
+
+`order_key` maps a float32 to an int32 with the same order, so that maxima need no float reduction
+(LLVM vectorises those only under flags that would also delete the NaN checks).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+INFINITY_KEY = np.int32(0x7F800000)  # order_key of +inf; NaN lies above
+MASKED_KEY = np.int32(-0x7F800001)  # order_key of -inf
+
+
+@intrinsic
+def float_from_bits(context: Any, bits: Any) -> Any:
+    """The float32 with the given int32 bit pattern."""
+
+    def codegen(_: Any, builder: Any, __: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.FloatType())
+
+    return types.float32(types.int32), codegen
+
+
+@intrinsic
+def bits_from_float(context: Any, value: Any) -> Any:
+    """The int32 bit pattern of a float32."""
+
+    def codegen(_: Any, builder: Any, __: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.IntType(32))
+
+    return types.int32(types.float32), codegen
+
+
+@njit(inline="always")
+def order_key(bits):
+    """The key of a bit pattern: keys compare as the floats do (+0 above -0)."""
+    return bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF))
+
+
+@njit(inline="always")
+def key_of(value):
+    return order_key(bits_from_float(value))
+
+
+@njit(inline="always")
+def value_of(key):
+    """The float32 with the given key (the mapping is its own inverse)."""
+    return float_from_bits(order_key(key))
+
+
+@njit
+def least_float_from(reference, gap):
+    """The smallest float32 v with float64(v) - reference >= gap."""
+    key = key_of(np.float32(reference + gap))
+    while np.float64(value_of(key)) - reference < gap:
+        key += np.int32(1)
+    while np.float64(value_of(key - np.int32(1))) - reference >= gap:
+        key -= np.int32(1)
+    return value_of(key)
+
+
+@njit(inline="always", fastmath={"contract"})
+def exp_nonpositive(x):
+    """exp(x) for float32 x <= 0 to about one unit in the last place; 0 below -87.
+
+    Cody-Waite reduction to |r| <= ln(2) / 2 and a polynomial of degree 6.
+    """
+    x = max(x, np.float32(-87.5))
+    magic = np.float32(12582912.0)
+    shifted = x * np.float32(1.44269504) + magic
+    n = shifted - magic
+    r = x - n * np.float32(0.693359375)
+    r = r - n * np.float32(-2.12194440e-4)
+    p = np.float32(1.0 / 720.0)
+    p = p * r + np.float32(1.0 / 120.0)
+    p = p * r + np.float32(1.0 / 24.0)
+    p = p * r + np.float32(1.0 / 6.0)
+    p = p * r + np.float32(0.5)
+    p = p * r + np.float32(1.0)
+    p = p * r + np.float32(1.0)
+    scale = float_from_bits((np.int32(n) + np.int32(127)) << np.int32(23))
+    return p * scale if x > np.float32(-87.0) else np.float32(0.0)

@@ -1,0 +1,217 @@
+"""CPU kernels of the filters; `reference_filters` has the definitions.
+
+`v` is a whole row or the gathered part of one that matters (float32, `-inf` = masked, a multiple of 64
+entries). Filters change no entry: each narrows the window [low, high] of values that survive.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from logitkit.ops.numba_bits import (
+    bits_from_float,
+    exp_nonpositive,
+    key_of,
+    least_float_from,
+    order_key,
+    value_of,
+)
+from logitkit.ops.numba_mass import bound_in_row, window_of_bound
+from logitkit.ops.numba_row import CHUNK, kth_largest, kth_largest_of
+
+LEAST_KEY, MOST_KEY = np.int32(-0x80000000), np.int32(0x7FFFFFFF)
+NONE, ALL = np.float32(-np.inf), np.float32(np.inf)
+
+
+@njit
+def kth_value(v, k, keys, histogram):
+    """The k-th largest entry (-inf where there are fewer)."""
+    if k > v.shape[0]:
+        return NONE
+    if v.shape[0] > keys.shape[0]:
+        return kth_largest(v.view(np.int32), k, histogram)
+    for i in range(v.shape[0]):
+        keys[i] = key_of(v[i])
+    return value_of(kth_largest_of(keys[: v.shape[0]], k))
+
+
+@njit(fastmath={"reassoc", "contract"})
+def mass_and_slope(v, top, low, high):
+    """Sum of e and of e * (v - top), e = exp(v - top), over the window."""
+    total, slope = 0.0, 0.0
+    for start in range(0, v.shape[0], CHUNK):
+        part = v[start : start + CHUNK]
+        for i in range(part.shape[0]):
+            d = part[i] - top
+            inside = (low <= part[i]) & (part[i] <= high) & (d > np.float32(-87.0))
+            e = np.float64(exp_nonpositive(min(d, np.float32(0.0))))
+            total += e if inside else 0.0
+            slope += e * np.float64(d) if inside else 0.0
+    return total, slope
+
+
+@njit(fastmath={"reassoc", "contract"})
+def _sum_and_count(v):
+    total, count = 0.0, 0
+    for i in range(v.shape[0]):
+        left = v[i] > NONE
+        total += np.float64(v[i]) if left else 0.0
+        count += left
+    return total, count
+
+
+@njit(fastmath={"reassoc", "contract"})
+def _squares(v, mean):
+    total = 0.0
+    for i in range(v.shape[0]):
+        distance = np.float64(v[i]) - mean
+        total += distance * distance if v[i] > NONE else 0.0
+    return total
+
+
+@njit
+def entropy_of(total, slope):
+    """The entropy in nats of weights with this mass and slope."""
+    return math.log(total) - slope / total
+
+
+@njit
+def count_left(v):
+    return _sum_and_count(v)[1]
+
+
+@njit
+def sigma_floor(v, top, n):
+    """The least value within n population deviations of the top."""
+    total, count = _sum_and_count(v)
+    deviation = math.sqrt(_squares(v, total / count) / count)
+    floor = np.float64(top) - n * deviation
+    return least_float_from(0.0, floor) if floor > -3.0e38 else NONE
+
+
+@njit
+def top_h_floor(v, low, h, candidates, keys, histogram):
+    """The least value kept when the best `candidates` entries may spend a share h of their entropy."""
+    last = kth_value(v, min(candidates, v.shape[0]), keys, histogram)
+    best = keys[:candidates]
+    count = 0
+    for i in range(v.shape[0]):
+        if v[i] > last and v[i] >= low:
+            best[count] = key_of(v[i])
+            count += 1
+    if last >= low and last > NONE:
+        while count < min(candidates, v.shape[0]):
+            best[count] = key_of(last)
+            count += 1
+    best = best[:count]
+    best.sort()
+    top = np.float64(value_of(best[count - 1]))
+    total = 0.0
+    for i in range(count):
+        total += math.exp(np.float64(value_of(best[count - 1 - i])) - top)
+    whole = 0.0
+    for i in range(count):
+        whole += _surprise(value_of(best[count - 1 - i]), top, total)
+    spent, kept = 0.0, 1
+    for i in range(count):
+        spent += _surprise(value_of(best[count - 1 - i]), top, total)
+        if spent <= h * whole:
+            kept = i + 1
+    return value_of(best[count - kept])
+
+
+@njit
+def _surprise(value, top, total):
+    log_p = np.float64(value) - top - math.log(total)
+    return -math.exp(log_p) * log_p
+
+
+@njit
+def top_p_floor(v, top, low, target, s):
+    """The least value of the smallest set of most probable entries that weighs `target`."""
+    a = np.float64(top)
+    bound = bound_in_row(
+        v, top, low, ALL, a, 0.0, target, s.keys, s.masses, s.buckets, s.indices, s.segment
+    )
+    return window_of_bound(v, low, ALL, a, 0.0, bound)[0]
+
+
+@njit
+def typical_window(v, top, low, high, p, s):
+    """The window around the entropy that holds mass p of what is left."""
+    total, slope = mass_and_slope(v, top, low, high)
+    a, b = np.float64(top) + math.log(total), entropy_of(total, slope)
+    bound = bound_in_row(
+        v, top, low, high, a, b, p * total, s.keys, s.masses, s.buckets, s.indices, s.segment
+    )
+    return window_of_bound(v, low, high, a, b, bound)
+
+
+@njit
+def largest_inside(v, high):
+    """The largest value not above `high`."""
+    most = LEAST_KEY
+    for i in range(v.shape[0]):
+        key = order_key(bits_from_float(v[i]))
+        most = max(most, key if v[i] <= high else LEAST_KEY)
+    return value_of(most)
+
+
+@njit
+def least_inside(v, floor, high):
+    """The least value in [floor, high]; `high` where there is none."""
+    least = MOST_KEY
+    for i in range(v.shape[0]):
+        key = order_key(bits_from_float(v[i]))
+        least = min(least, key if floor <= v[i] and v[i] <= high else MOST_KEY)
+    return value_of(least) if least != MOST_KEY else high
+
+
+@njit
+def probability_floor(top, best, log_p, total):
+    """The least value of probability exp(log_p) or more, at most the best one left."""
+    gap = log_p + math.log(total)
+    return min(least_float_from(np.float64(top), gap), best)
+
+
+@njit
+def narrow(v, top, low, mass, s, a, slot, coin_up, candidates):
+    """All filters from top_h on: the window of survivors. `mass` > 0 is the row's, for top_p."""
+    high = ALL
+    h = a.top_h[slot] if a.top_h.shape[0] else 0.0
+    if h > 0.0:
+        low = max(low, top_h_floor(v, low, h, candidates, s.sort_keys, s.histogram))
+    k = a.top_k[slot] if a.top_k.shape[0] else 0
+    if k > 0:
+        low = max(low, kth_value(v, k, s.sort_keys, s.histogram))
+    p = a.top_p[slot] if a.top_p.shape[0] else 1.0
+    if p < 1.0:
+        if mass <= 0.0:
+            mass = mass_and_slope(v, top, low, high)[0]
+        low = max(low, top_p_floor(v, top, low, p * mass, s))
+    p = a.min_p[slot] if a.min_p.shape[0] else 0.0
+    if p > 0.0:
+        low = max(low, min(least_float_from(np.float64(top), math.log(p)), top))
+    p = a.typical_p[slot] if a.typical_p.shape[0] else 1.0
+    if p < 1.0:
+        low, high = typical_window(v, top, low, high, p, s)
+    p = a.epsilon_cutoff[slot] if a.epsilon_cutoff.shape[0] else 0.0
+    if p > 0.0:
+        total, _ = mass_and_slope(v, top, low, high)
+        low = max(low, probability_floor(top, largest_inside(v, high), math.log(p), total))
+    p = a.eta_cutoff[slot] if a.eta_cutoff.shape[0] else 0.0
+    if p > 0.0:
+        total, slope = mass_and_slope(v, top, low, high)
+        log_p = min(math.log(p), 0.5 * math.log(p) - entropy_of(total, slope))
+        low = max(low, probability_floor(top, largest_inside(v, high), log_p, total))
+    if coin_up:
+        p = a.xtc_threshold[slot]
+        total, _ = mass_and_slope(v, top, low, high)
+        floor = low
+        if p > 0.0:
+            floor = max(low, least_float_from(np.float64(top), math.log(p) + math.log(total)))
+        high = least_inside(v, floor, high)
+    return low, high

@@ -1,0 +1,85 @@
+"""The fused operations in plain torch: every other backend is tested against this one.
+
+The rules themselves are in `reference_edits` and `reference_filters`; a built-in stage applied alone
+runs the same functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from logitkit import randomness
+from logitkit.ops import BAD, EMPTY, FILTERS, OK, ORDER, reference_edits, reference_filters
+from logitkit.rows import History, Rows
+
+BACKEND = "torch"
+FUSED: frozenset[str] = frozenset()  # nothing is faster together here, so stages run one by one
+RULES: dict[str, Callable[[Tensor, Rows], Tensor]] = {
+    name: getattr(reference_filters if name in FILTERS else reference_edits, name) for name in ORDER
+}
+
+
+def process_logits(
+    logits: Tensor,
+    slot: Tensor,
+    position: Tensor,
+    tokens: Tensor,
+    prompt_length: Tensor,
+    seed: Tensor,
+    **arguments: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Apply the stages whose arguments are given, in `ORDER`: new logits [R, V] float32 and status.
+
+    `greedy` [B] bool among the arguments exempts requests from the filters (temperature 0).
+    """
+    history = History(tokens, tokens.new_empty(0), prompt_length)
+    rows = Rows(
+        slot, torch.zeros_like(slot), position, history, arguments, seed, logits.shape[-1]
+    )
+    out = logits.float()
+    bad = unusable(out)
+    out = out.masked_fill(bad[:, None], 0.0)
+    for name, owned in ORDER.items():
+        if owned[0] in arguments:
+            ruled = RULES[name](out, rows)
+            out = exempt_greedy(ruled, out, rows) if name in FILTERS else ruled
+    status = torch.where(out.amax(-1) == -torch.inf, EMPTY, OK)
+    return out, torch.where(bad | unusable(out), BAD, status)
+
+
+def sample_tokens(
+    logits: Tensor,
+    slot: Tensor,
+    position: Tensor,
+    tokens: Tensor,
+    prompt_length: Tensor,
+    seed: Tensor,
+    **arguments: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """`process_logits`, then draw: tokens [R] int64 (-1 where the status is not OK) and status.
+
+    The token is the argmax of logit - noise over what is left, the lowest id among equals.
+    """
+    out, status = process_logits(
+        logits, slot, position, tokens, prompt_length, seed, **arguments
+    )
+    ids = torch.arange(out.shape[-1], device=out.device)
+    noise = randomness.noise(
+        seed[slot][:, None], ids[None], position[:, None], randomness.TARGET_STREAM
+    )
+    score = torch.where(out > -torch.inf, out - noise, -torch.inf)
+    best = (score == score.amax(-1, keepdim=True)).to(torch.uint8).argmax(-1)
+    return torch.where(status == OK, best, -1), status
+
+
+def exempt_greedy(filtered: Tensor, logits: Tensor, rows: Rows) -> Tensor:
+    """A filter's result, but the unfiltered logits for requests with temperature 0."""
+    return torch.where(rows["greedy"], logits, filtered) if "greedy" in rows.columns else filtered
+
+
+def unusable(logits: Tensor) -> Tensor:
+    """Which rows hold NaN or +inf, [R] bool."""
+    return ~(logits.amax(-1) < torch.inf)

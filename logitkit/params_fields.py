@@ -1,0 +1,292 @@
+"""The fields of `SamplingParams`: what each one does, what it may hold, whose rule it is.
+
+`FIELDS` is the one table behind the checks, the class documentation and the README. It sits
+between `params_checks` and `params` and knows nothing of the rest of the package.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from logitkit.params_checks import (
+    DIVISOR_MIN,
+    Check,
+    FrozenDict,
+    above,
+    anything,
+    breaker,
+    entries,
+    finite,
+    flag,
+    frozen,
+    id_sequence,
+    integer,
+    logit_bias,
+    number,
+    one_of,
+    optional,
+    shown,
+    text,
+    token_id,
+)
+
+
+def _extra(value: Any) -> FrozenDict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"a {type(value).__name__} is not a mapping")
+    for key in value:
+        if not isinstance(key, str):
+            raise ValueError(f"key {key!r} is not a string")
+        if key in FIELDS:
+            raise ValueError(f"`{key}` is a field of its own: SamplingParams({key}=...)")
+    result: FrozenDict[str, Any] = frozen(value)
+    return result
+
+
+@dataclass(frozen=True)
+class Field:
+    """One line of the table: check, allowed range in words, effect, the rule's source."""
+
+    check: Check
+    allowed: str
+    effect: str
+    source: str
+
+
+_STRUCTURED = "at most one structured field; none is served by this version"
+
+FIELDS: dict[str, Field] = {
+    "temperature": Field(
+        number(DIVISOR_MIN, zero=True),
+        "0 (greedy) or a finite number >= 1e-30",
+        "logits / temperature; 0 takes the most probable token after edits and masks",
+        "Ackley et al. 1985",
+    ),
+    "top_k": Field(
+        integer(0, off=-1),
+        "0 or -1 (off), or an integer >= 1",
+        "keeps the k most probable tokens and every tie with the last",
+        "Fan et al. 2018",
+    ),
+    "top_p": Field(
+        number(above(0.0), 1.0),
+        "0 < p <= 1",
+        "keeps the smallest set of most probable tokens whose mass reaches p, plus ties",
+        "Holtzman et al. 2020",
+    ),
+    "min_p": Field(
+        number(0.0, 1.0),
+        "0 <= p <= 1",
+        "keeps tokens with at least min_p times the largest probability",
+        "Nguyen et al. 2024",
+    ),
+    "repetition_penalty": Field(
+        number(DIVISOR_MIN),
+        "a finite number > 0 (>= 1e-30)",
+        "divides positive and multiplies negative logits of tokens in prompt or output",
+        "Keskar et al. 2019 (CTRL), as transformers and vLLM",
+    ),
+    "presence_penalty": Field(
+        finite,
+        "any finite number (usually -2 to 2)",
+        "subtracted once from the logit of every token in the output",
+        "OpenAI API, as vLLM",
+    ),
+    "frequency_penalty": Field(
+        finite,
+        "any finite number (usually -2 to 2)",
+        "subtracted from a token's logit as often as the output holds it",
+        "OpenAI API, as vLLM",
+    ),
+    "logit_bias": Field(
+        logit_bias,
+        "token id (int or digits) to a finite number or -inf, each id once",
+        "added to the logits of these tokens; -inf bans a token",
+        "OpenAI API",
+    ),
+    "allowed_token_ids": Field(
+        optional(entries(token_id, least=1, sort=True)),
+        "None or a non-empty sequence of token ids >= 0",
+        "only these tokens may be drawn",
+        "vLLM",
+    ),
+    "bad_words": Field(
+        entries(text, lone=str),
+        "non-empty strings",
+        "these words, with or without a leading space, are never completed",
+        "vLLM",
+    ),
+    "bad_words_ids": Field(
+        entries(id_sequence),
+        "non-empty sequences of token ids >= 0",
+        "the last token of each sequence is banned where the ones before it were just written",
+        "transformers",
+    ),
+    "min_new_tokens": Field(
+        integer(0),
+        "an integer >= 0, at most max_new_tokens",
+        "until so many tokens are written, eos and stop tokens are masked and no stop ends it",
+        "transformers",
+    ),
+    "max_new_tokens": Field(
+        optional(integer(1)),
+        "None (up to the caller) or an integer >= 1",
+        "the request ends after so many tokens",
+        "transformers",
+    ),
+    "stop": Field(
+        entries(text, lone=str),
+        "a non-empty string or several",
+        "the request ends when its text holds one of these",
+        "OpenAI API",
+    ),
+    "stop_token_ids": Field(
+        entries(token_id),
+        "a sequence of token ids >= 0",
+        "the request ends with one of these tokens",
+        "vLLM",
+    ),
+    "stop_regex": Field(
+        entries(text, lone=str),
+        "a non-empty pattern or several",
+        "the request ends when its text matches one of these",
+        "SGLang",
+    ),
+    "ignore_eos": Field(flag, "True or False", "an end-of-text token ends nothing", "vLLM"),
+    "n": Field(integer(1), "an integer >= 1", "samples per prompt, each with its seed", "OpenAI"),
+    "sampling_seed": Field(
+        optional(integer(0, 2**64 - 1)),
+        "None or an integer, 0 <= seed < 2**64",
+        "makes the request repeatable on its own; None draws a seed when generation starts",
+        "Salmon et al. 2011 (Philox)",
+    ),
+    "logprobs": Field(
+        optional(integer(0)),
+        "None (off) or an integer >= 0",
+        "log-probabilities of the chosen token and of so many of the best",
+        "vLLM",
+    ),
+    "logprob_mode": Field(
+        one_of("raw", "processed", "filtered"),
+        "'raw', 'processed' or 'filtered'",
+        "logprobs before any stage, after edits, masks and temperature, or after everything",
+        "vLLM",
+    ),
+    "typical_p": Field(
+        number(above(0.0), 1.0),
+        "0 < p <= 1",
+        "keeps the tokens nearest to the row's entropy until their mass reaches p, plus ties",
+        "Meister et al. 2023, as transformers",
+    ),
+    "epsilon_cutoff": Field(
+        number(0.0, math.nextafter(1.0, 0.0)),
+        "0 <= epsilon < 1",
+        "keeps tokens with at least this probability",
+        "Hewitt et al. 2022, as transformers",
+    ),
+    "eta_cutoff": Field(
+        number(0.0, math.nextafter(1.0, 0.0)),
+        "0 <= eta < 1",
+        "keeps tokens above min(eta, sqrt(eta) * exp(-entropy))",
+        "Hewitt et al. 2022, as transformers",
+    ),
+    "top_n_sigma": Field(
+        number(0.0, off=-1),
+        "0 or -1 (off), or a finite number > 0",
+        "keeps logits within n population deviations of the largest",
+        "Tang et al. 2024, as llama.cpp",
+    ),
+    "top_h": Field(
+        number(0.0, 1.0),
+        "0 (off) or 0 < h <= 1",
+        "keeps the most probable tokens while their entropy is within h times the row's",
+        "Potraghloo et al. 2025, as transformers",
+    ),
+    "no_repeat_ngram_size": Field(
+        integer(0),
+        "0 (off) or an integer >= 1",
+        "no n-gram of this size is written twice, the prompt included",
+        "Paulus et al. 2017, as transformers",
+    ),
+    "dry_multiplier": Field(
+        number(0.0),
+        "0 (off) or a finite number > 0",
+        "strength of DRY: multiplier * base ** (length - allowed) off the logit that would "
+        "continue a repeat",
+        "p-e-w 2024, as llama.cpp",
+    ),
+    "dry_base": Field(
+        number(1.0), "a finite number >= 1", "growth of DRY with the repeat's length", "llama.cpp"
+    ),
+    "dry_allowed_length": Field(
+        integer(1), "an integer >= 1", "repeats shorter than this are free in DRY", "llama.cpp"
+    ),
+    "dry_range": Field(
+        integer(-1),
+        "-1 (the whole context), 0 (off) or an integer >= 1",
+        "DRY looks at so many of the last tokens",
+        "llama.cpp (dry_penalty_last_n)",
+    ),
+    "dry_sequence_breakers": Field(
+        entries(breaker, lone=str),
+        "non-empty strings or non-empty sequences of token ids >= 0",
+        "repeats in DRY do not reach across these",
+        "llama.cpp",
+    ),
+    "xtc_probability": Field(
+        number(0.0, 1.0),
+        "0 <= probability <= 1",
+        "how often XTC removes all but the least probable of the tokens above xtc_threshold",
+        "p-e-w 2024, as llama.cpp",
+    ),
+    "xtc_threshold": Field(
+        number(0.0, 1.0),
+        "0 <= threshold <= 1 (above 0.5 it removes nothing)",
+        "the probability from which XTC counts a token as a top choice",
+        "p-e-w 2024, as llama.cpp",
+    ),
+    "dynatemp_range": Field(
+        number(0.0),
+        "a finite number >= 0",
+        "temperature moves with the entropy within max(0, T - range) to T + range",
+        "Zhu et al. 2023, as llama.cpp",
+    ),
+    "dynatemp_exponent": Field(
+        number(above(0.0)),
+        "a finite number > 0",
+        "bends the way from entropy to temperature",
+        "llama.cpp",
+    ),
+    "json_schema": Field(anything, _STRUCTURED, "the text is JSON of this schema", "SGLang"),
+    "regex": Field(anything, _STRUCTURED, "the text matches this expression", "SGLang"),
+    "ebnf": Field(anything, _STRUCTURED, "the text follows this grammar", "SGLang"),
+    "choice": Field(anything, _STRUCTURED, "the text is one of these", "vLLM"),
+    "structural_tag": Field(anything, _STRUCTURED, "tagged parts follow their schema", "SGLang"),
+    "extra": Field(
+        _extra,
+        "names that are no field of SamplingParams, to values of any type",
+        "parameters of the user's own stages",
+        "logitkit",
+    ),
+}
+STRUCTURED_FIELDS = ("json_schema", "regex", "ebnf", "choice", "structural_tag")
+
+_EOS = Field(entries(token_id, lone=int), "token ids >= 0", "end-of-text tokens", "transformers")
+
+
+def checked(name: str, value: Any, neutral: Any) -> Any:
+    """`value` as the field `name` keeps it: plain, immutable, in range.
+
+    Raises ValueError with the field, the value, the reason, the allowed range and the remedy.
+    """
+    field = _EOS if name == "eos_token_ids" else FIELDS[name]
+    try:
+        return field.check(value)
+    except ValueError as error:
+        raise ValueError(
+            f"`{name}` is {shown(value)}: {error}. Allowed: {field.allowed}. "
+            f"Give such a value, or leave the field out (the default, {neutral!r}, is neutral)."
+        ) from None

@@ -1,0 +1,463 @@
+"""Stop rules: at which token a request ends, why, and which text it leaves."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import Any
+
+import pytest
+import regex
+from tokenizers import AddedToken, Tokenizer, decoders, models
+from tokenizers.pre_tokenizers import ByteLevel
+from transformers import PreTrainedTokenizerFast
+
+from logitkit.params import ResolvedParams
+from logitkit.stops import Finish, StopRegexTimeout, StopRules
+
+END = "<|end|>"
+
+
+def params(**fields: Any) -> ResolvedParams:
+    return ResolvedParams(**fields)
+
+
+def wrap(core: Tokenizer, **keywords: Any) -> Any:
+    core.add_special_tokens([AddedToken(END, special=True)])
+    make: Any = PreTrainedTokenizerFast
+    return make(tokenizer_object=core, eos_token=END, **keywords)
+
+
+def byte_level() -> Any:
+    """One token a byte, and a few longer ones as merges make them."""
+    pieces = [*sorted(ByteLevel.alphabet()), "Ġthe", "ing", "Ġa", "ab", "ĊĊ", "ðŁĺ", "STOP", "Ġ."]
+    core = Tokenizer(models.BPE({piece: i for i, piece in enumerate(pieces)}, []))
+    core.decoder = decoders.ByteLevel()
+    return wrap(core)
+
+
+def byte_fallback() -> Any:
+    """Llama's kind: "▁" for a space, one leading space dropped, raw bytes as <0xHH>."""
+    pieces = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    pieces += ["▁", "▁▁", "▁the", "ing", "▁a", "a", "b", "ab", "é", "€", ".", "\n", "STOP"]
+    vocabulary = {piece: i for i, piece in enumerate(pieces)}
+    core = Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>", byte_fallback=True))
+    core.decoder = decoders.Sequence(
+        [
+            decoders.Replace("▁", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
+    )
+    return wrap(core)
+
+
+def metaspace() -> Any:
+    pieces = ["▁", "▁the", "ing", "▁a", "a", "b", "ab", ".", "\n", "▁STOP"]
+    core = Tokenizer(models.BPE({piece: i for i, piece in enumerate(pieces)}, []))
+    core.decoder = decoders.Metaspace()
+    return wrap(core)
+
+
+def word_piece() -> Any:
+    """Tokens joined by spaces, some of which are cleaned up once the next token is there."""
+    pieces = ["[UNK]", "the", "##ing", "a", "b", "##ab", ".", ",", "'", "n't", "'s", "do", "STOP"]
+    core = Tokenizer(models.WordPiece({p: i for i, p in enumerate(pieces)}, unk_token="[UNK]"))
+    core.decoder = decoders.WordPiece(cleanup=False)
+    return wrap(core, clean_up_tokenization_spaces=True)
+
+
+TOKENIZERS = {
+    "byte_level": byte_level(),
+    "byte_fallback": byte_fallback(),
+    "metaspace": metaspace(),
+    "word_piece": word_piece(),
+}
+BYTES = TOKENIZERS["byte_level"]
+
+
+def ids_of(text: str, tokenizer: Any = BYTES) -> list[int]:
+    """`text` byte by byte, with the end token where it is written."""
+    ids = []
+    for index, part in enumerate(text.split(END)):
+        ids += [tokenizer.eos_token_id] if index else []
+        spell = ByteLevel(add_prefix_space=False, use_regex=False)
+        ids += [
+            tokenizer.convert_tokens_to_ids(char)
+            for piece, _ in spell.pre_tokenize_str(part)
+            for char in piece
+        ]
+    return ids
+
+
+def walk(rules: StopRules, ids: list[int]) -> int:
+    """Pushes until the end; returns how many ids the request keeps."""
+    for count, token in enumerate(ids, 1):
+        if rules.push(token) is not None:
+            return count
+    return len(ids)
+
+
+def ended(rules: StopRules, ids: list[int]) -> tuple[int, Finish | None, str]:
+    return walk(rules, ids), rules.finish, rules.text
+
+
+# -- tokens and length
+
+
+def test_an_eos_id_ends_the_request_and_is_no_text() -> None:
+    rules = StopRules(params(eos_token_ids=(5, 7)), BYTES)
+    assert rules.push(BYTES.convert_tokens_to_ids("a")) is None
+    assert rules.push(7) == Finish("eos", 7) == rules.finish
+    assert rules.text == "a"
+
+
+def test_a_stop_id_ends_the_request_and_is_no_text() -> None:
+    word = BYTES.convert_tokens_to_ids("STOP")
+    rules = StopRules(params(stop_token_ids=(word,)), BYTES)
+    assert ended(rules, [*ids_of("ab"), word]) == (3, Finish("stop", word), "ab")
+
+
+def test_ignore_eos_concerns_eos_only() -> None:
+    rules = StopRules(params(eos_token_ids=(5,), stop_token_ids=(6,), ignore_eos=True))
+    assert [rules.push(5), rules.push(5), rules.push(6)] == [None, None, Finish("stop", 6)]
+
+
+def test_an_id_that_is_both_eos_and_stop_counts_as_eos() -> None:
+    assert StopRules(params(eos_token_ids=(5,), stop_token_ids=(5,))).push(5) == Finish("eos", 5)
+
+
+def test_length_is_the_weakest_reason() -> None:
+    assert StopRules(params(max_new_tokens=2)).push(5) is None
+    for fields, reason in (({"eos_token_ids": (5,)}, "eos"), ({"stop_token_ids": (5,)}, "stop")):
+        assert StopRules(params(max_new_tokens=1, **fields)).push(5) == Finish(reason, 5)
+    rules = StopRules(params(stop=("ab",), max_new_tokens=2), BYTES)
+    assert ended(rules, ids_of("ab")) == (2, Finish("stop", "ab"), "")
+    rules = StopRules(params(stop=("ac",), max_new_tokens=2), BYTES)
+    assert ended(rules, ids_of("abc")) == (2, Finish("length", None), "ab")
+
+
+def test_the_argument_replaces_the_field_max_new_tokens() -> None:
+    rules = StopRules(params(max_new_tokens=9), max_new_tokens=2)
+    assert [rules.push(1), rules.push(1)] == [None, Finish("length", None)]
+
+
+def test_no_token_may_follow_the_end() -> None:
+    rules = StopRules(params(max_new_tokens=1))
+    rules.push(1)
+    with pytest.raises(AssertionError, match="over"):
+        rules.push(1)
+
+
+def test_without_text_rules_nothing_is_decoded_and_a_push_is_cheap() -> None:
+    rules = StopRules(params(eos_token_ids=(5,), stop_token_ids=(6,), max_new_tokens=20_000))
+    assert not rules.needs_text
+    start = time.perf_counter()
+    for _ in range(10_000):
+        rules.push(1)
+    # 0.2 us a push on an idle core; the bound leaves room for busy ones.
+    assert (time.perf_counter() - start) / 10_000 < 5e-6
+    with pytest.raises(ValueError, match="tokenizer"):
+        _ = rules.text
+
+
+# -- strings
+
+
+@pytest.mark.parametrize(
+    ("stop", "text", "count", "matched", "left"),
+    [
+        # the stop string spans three tokens; the ids keep them, the text does not
+        (("END",), "say END now", 7, "END", "say "),
+        (("\n\n",), "a\nb\n\nc", 5, "\n\n", "a\nb"),
+        # a near miss before the hit
+        (("aab",), "aaab", 4, "aab", "a"),
+        # both are complete at the same token: the one that starts first
+        (("cd", "bcd"), "abcd", 4, "bcd", "a"),
+        # "bc" is complete a token before "abcd"
+        (("abcd", "bc"), "abcd", 3, "bc", "a"),
+        (("€",), "1 €.", 5, "€", "1 "),
+        (("😀!",), "x😀!y", 6, "😀!", "x"),
+    ],
+)
+def test_a_stop_string_cuts_the_text_where_it_begins(
+    stop: tuple[str, ...], text: str, count: int, matched: str, left: str
+) -> None:
+    rules = StopRules(params(stop=stop), BYTES)
+    assert rules.needs_text
+    assert ended(rules, ids_of(text)) == (count, Finish("stop", matched), left)
+
+
+def test_of_strings_that_start_together_the_shortest_wins() -> None:
+    word = BYTES.convert_tokens_to_ids("STOP")
+    rules = StopRules(params(stop=("STOP", "STO", "TOP")), BYTES)
+    assert ended(rules, [word]) == (1, Finish("stop", "STO"), "")
+
+
+def test_a_stop_string_inside_one_token_cuts_inside_it() -> None:
+    word = BYTES.convert_tokens_to_ids("STOP")
+    rules = StopRules(params(stop=("TO",)), BYTES)
+    assert ended(rules, [*ids_of("a"), word]) == (2, Finish("stop", "TO"), "aS")
+
+
+def test_a_character_that_lacks_bytes_is_not_searched() -> None:
+    # Bytes E2 82 show as a replacement character until AC makes them a euro sign.
+    rules = StopRules(params(stop=("\ufffd", "€")), BYTES)
+    assert ended(rules, ids_of("a€")) == (4, Finish("stop", "€"), "a")
+
+
+def test_uncut_text_is_all_that_the_ids_decode_to() -> None:
+    rules = StopRules(params(stop=("zzz",), max_new_tokens=3), BYTES)
+    ids = ids_of("a€")[:3]
+    assert ended(rules, ids) == (3, Finish("length", None), "a\ufffd")
+
+
+def test_a_special_token_as_stop_string_ends_at_the_token_and_when_spelled_out() -> None:
+    rules = StopRules(params(stop=(END,)), BYTES)
+    assert ended(rules, ids_of(f"ab{END}c")) == (3, Finish("stop", END), "ab")
+    spelled = [token for char in END for token in ids_of(char)]
+    rules = StopRules(params(stop=(END,)), BYTES)
+    assert ended(rules, [*ids_of("ab"), *spelled]) == (9, Finish("stop", END), "ab")
+
+
+def test_special_tokens_inside_the_text_are_invisible_to_stop_strings() -> None:
+    rules = StopRules(params(stop=("ab",)), BYTES)
+    assert ended(rules, ids_of(f"xa{END}bc")) == (4, Finish("stop", "ab"), "x")
+
+
+def test_a_special_token_mixed_with_text_is_refused_with_the_remedy() -> None:
+    with pytest.raises(ValueError, match=rf"`stop`.*stop_token_ids=\[{BYTES.eos_token_id}\]"):
+        StopRules(params(stop=(f"\n{END}",)), BYTES)
+
+
+def test_a_stop_string_may_span_more_tokens_than_are_kept_decoded() -> None:
+    stop = "".join(chr(ord("A") + i % 26) for i in range(60))
+    rules = StopRules(params(stop=(stop,)), BYTES)
+    assert ended(rules, ids_of(f"say {stop} now")) == (64, Finish("stop", stop), "say ")
+
+
+def test_ids_without_text_do_not_swallow_the_space_behind_them() -> None:
+    tokenizer = TOKENIZERS["metaspace"]
+    a, the, unknown = 4, 1, len(tokenizer)
+    rules = StopRules(params(stop=("a the",)), tokenizer)
+    assert ended(rules, [a] * 9 + [unknown] * 30 + [the]) == (40, Finish("stop", "a the"), "a" * 8)
+
+
+def test_spaces_that_are_cleaned_up_in_pairs_stay_exact() -> None:
+    # The spaces around every second quote go: where a border falls between two must not matter.
+    tokenizer = TOKENIZERS["word_piece"]
+    quote, b = 8, 4
+    for quotes in range(14, 20):
+        ids = [b, *[quote] * quotes, b, quote, b]
+        rule = params(stop=("'b",), min_new_tokens=quotes)
+        got = ended(StopRules(rule, tokenizer), ids)
+        assert got == by_definition(ids, rule, tokenizer)
+
+
+def test_the_cut_is_taken_from_one_decode_of_all_ids() -> None:
+    class Titled:
+        """Looks at all ids at once: no window can follow it."""
+
+        def decode(self, token_ids: list[int], skip_special_tokens: bool = False) -> str:
+            text: str = BYTES.decode(token_ids, skip_special_tokens=skip_special_tokens)
+            return f"[long] {text}" if len(token_ids) > 20 else text
+
+    rules = StopRules(params(stop=("END",)), Titled())
+    assert ended(rules, ids_of("x" * 30 + "END")) == (
+        33,
+        Finish("stop", "END"),
+        "[long] " + "x" * 30,
+    )
+
+
+# -- regexes
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "count", "left"),
+    [
+        (r"\d{3}-\d{2}", "call 123-45", 11, "call "),
+        (r"\n\n$", "a\n\nb", 3, "a"),
+        (r"a.*z", "1a23z", 5, "1"),
+        (r"(?<=x)y", "yxy", 3, "yx"),
+        # a lookahead is no part of the match and may be all of it
+        (r"(?=b)", "ab", 2, "a"),
+        (r"(?i)stop", "Do sToP", 7, "Do "),
+    ],
+)
+def test_a_stop_regex_cuts_the_text_where_its_match_begins(
+    pattern: str, text: str, count: int, left: str
+) -> None:
+    rules = StopRules(params(stop_regex=(pattern,)), BYTES)
+    assert rules.needs_text
+    assert ended(rules, ids_of(text)) == (count, Finish("stop", pattern), left)
+
+
+def test_string_and_regex_at_one_token_go_by_where_they_start() -> None:
+    rules = StopRules(params(stop=("c",), stop_regex=("bc",)), BYTES)
+    assert ended(rules, ids_of("abc")) == (3, Finish("stop", "bc"), "a")
+    rules = StopRules(params(stop=("bc",), stop_regex=("b.",)), BYTES)
+    assert ended(rules, ids_of("abc")) == (3, Finish("stop", "bc"), "a")
+
+
+def test_a_regex_without_end_raises_for_its_request_and_names_the_pattern() -> None:
+    rules = StopRules(params(stop_regex=(r"(a|aa)+\d",)), BYTES, regex_time_limit=0.05)
+    ids = ids_of("b" + "a" * 60)
+    start = time.perf_counter()
+    with pytest.raises(StopRegexTimeout, match=r"stop_regex.*\(a\|aa\)\+") as caught:
+        walk(rules, ids)
+    assert time.perf_counter() - start < 5  # without a limit: hours
+    assert isinstance(caught.value, RuntimeError)
+    assert caught.value.pattern == r"(a|aa)+\d"
+    assert rules.finish is None
+    assert rules.text == "b" + "a" * (caught.value.num_tokens - 1)
+
+
+# -- min_new_tokens
+
+
+def test_before_min_new_tokens_nothing_but_the_length_ends_the_request() -> None:
+    ids = ids_of("STOP")
+    for fields in ({"eos_token_ids": (ids[0],)}, {"stop_token_ids": (ids[0],)}, {"stop": ("S",)}):
+        rules = StopRules(params(min_new_tokens=4, **fields), BYTES)
+        assert ended(rules, ids) == (4, None, "STOP")
+    rules = StopRules(params(min_new_tokens=4), BYTES, max_new_tokens=2)
+    assert ended(rules, ids) == (2, Finish("length", None), "ST")
+
+
+@pytest.mark.parametrize("field", ["stop", "stop_regex"])
+def test_a_match_counts_when_it_ends_past_the_minimum(field: str) -> None:
+    # "ab" is there within the first two tokens and does not count; the second one does.
+    rules = StopRules(params(min_new_tokens=2, **{field: ("ab",)}), BYTES)
+    assert ended(rules, ids_of("abab")) == (4, Finish("stop", "ab"), "ab")
+    # One that begins before the border and ends behind it counts.
+    rules = StopRules(params(min_new_tokens=3, **{field: ("ab",)}), BYTES)
+    assert ended(rules, ids_of("abab")) == (4, Finish("stop", "ab"), "ab")
+
+
+def test_a_match_before_the_minimum_hides_none_that_overlaps_it() -> None:
+    rules = StopRules(params(min_new_tokens=3, stop_regex=("aba",)), BYTES)
+    assert ended(rules, ids_of("ababa")) == (5, Finish("stop", "aba"), "ab")
+
+
+def test_a_character_completed_past_the_minimum_counts() -> None:
+    rules = StopRules(params(min_new_tokens=2, stop=("€",)), BYTES)
+    assert ended(rules, ids_of("€")) == (3, Finish("stop", "€"), "")
+
+
+# -- against the definition
+
+
+def by_definition(ids: list[int], rule: Any, tokenizer: Any) -> tuple[int, Finish | None, str]:
+    """Decodes and searches everything after every token."""
+    past = -1
+    for count in range(1, len(ids) + 1):
+        text = tokenizer.decode(ids[:count], skip_special_tokens=True)
+        seen = text.rstrip("\ufffd")
+        if count == rule.min_new_tokens:
+            past = len(seen)
+        if count > rule.min_new_tokens:
+            found = []
+            for stop in rule.stop:
+                starts = [i for i in range(len(seen)) if seen.startswith(stop, i)]
+                found += [(i, i + len(stop), stop) for i in starts if i + len(stop) > past]
+            for pattern in rule.stop_regex:
+                spans = [m.span() for m in regex.finditer(pattern, seen, overlapped=True)]
+                found += [(*span, pattern) for span in spans if span[1] > past]
+            if found:
+                start, _, matched = min(found, key=lambda match: match[:2])
+                return count, Finish("stop", matched), text[:start]
+    return len(ids), None, tokenizer.decode(ids, skip_special_tokens=True)
+
+
+def random_ids(tokenizer: Any, length: int, draw: random.Random) -> list[int]:
+    """Ids of all kinds: any id (two the tokenizer lacks), long pieces, runs, whole characters."""
+    size = len(tokenizer) + 2
+    whole = ids_of("é€😀") if tokenizer is BYTES else []
+    if tokenizer is TOKENIZERS["byte_fallback"]:
+        whole = [1 + byte for byte in "é€😀".encode()]
+    ids: list[int] = []
+    while len(ids) < length:
+        kind = draw.random()
+        if kind < 0.3:
+            ids += whole
+        elif kind < 0.6:
+            ids.append(draw.randrange(max(0, size - 16), size))
+        else:
+            ids += [draw.randrange(size)] * draw.choice([1, 1, 1, draw.randrange(1, 20)])
+    return ids[:length]
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_any_ids_end_where_the_definition_says(name: str) -> None:
+    tokenizer, draw = TOKENIZERS[name], random.Random(1)
+    reasons = set()
+    for _ in range(120):
+        ids = random_ids(tokenizer, draw.choice([3, 20, 90]), draw)
+        text = tokenizer.decode(ids, skip_special_tokens=True)
+        stops = []
+        for _ in range(draw.randrange(1, 3)):
+            start = draw.randrange(len(text) or 1)
+            stops.append(text[start : start + draw.randrange(1, 6)].strip("\ufffd") or "zz")
+        rule = params(
+            stop=tuple(stops),
+            stop_regex=draw.choice([(), (r"\s\S\.$", "STO|€+😀")]),
+            min_new_tokens=draw.choice([0, 0, 1, 7, 40]),
+        )
+        got = ended(StopRules(rule, tokenizer), ids)
+        assert got == by_definition(ids, rule, tokenizer), (ids, rule)
+        reasons.add(got[1] is None)
+    assert reasons == {True, False}
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_uncut_text_of_any_ids_is_the_plain_decode(name: str) -> None:
+    tokenizer, draw = TOKENIZERS[name], random.Random(2)
+    for length in (1, 15, 16, 17, 200):
+        ids = random_ids(tokenizer, length, draw)
+        rules = StopRules(params(stop=("no such text",)), tokenizer)
+        assert ended(rules, ids) == (
+            length,
+            None,
+            tokenizer.decode(ids, skip_special_tokens=True),
+        )
+        assert rules._new.since(None)[1] == rules.text.rstrip("\ufffd")
+
+
+@pytest.mark.parametrize("text", ["the cat sat€ on a mat. ", "\n", "  ", END, "日本語", "'"])
+def test_the_cost_of_a_token_does_not_grow_with_the_text(text: str) -> None:
+    decoded = 0
+
+    class Counting:
+        added_tokens_decoder = BYTES.added_tokens_decoder
+
+        def decode(self, token_ids: list[int], skip_special_tokens: bool = False) -> str:
+            nonlocal decoded
+            decoded += len(token_ids)
+            text: str = BYTES.decode(token_ids, skip_special_tokens=skip_special_tokens)
+            return text
+
+    ids = (ids_of(text) * 2_000)[:2_000]
+    walk(StopRules(params(stop=("no such text",)), Counting()), ids)
+    assert decoded < 20 * 2_000  # a window has 8 to 16 ids, and 8 more when it is shortened
+
+
+# -- errors at the door
+
+
+@pytest.mark.parametrize("field", ["stop", "stop_regex"])
+def test_text_rules_without_a_tokenizer_are_refused(field: str) -> None:
+    with pytest.raises(ValueError, match=f"`{field}`.*pass `tokenizer=`"):
+        StopRules(params(**{field: ("x",)}))
+
+
+def test_a_bad_regex_is_refused_with_pattern_and_position() -> None:
+    with pytest.raises(ValueError, match=r"`stop_regex` 'a\(b'.*position 3"):
+        StopRules(params(stop_regex=("a(b",)), BYTES)
+
+
+@pytest.mark.parametrize("pattern", ["a*", "$", "x|"])
+def test_a_regex_that_matches_the_empty_string_is_refused(pattern: str) -> None:
+    with pytest.raises(ValueError, match="matches the empty string"):
+        StopRules(params(stop_regex=(pattern,)), BYTES)
