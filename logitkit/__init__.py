@@ -5,6 +5,7 @@ from logitkit.batch import Batch
 from logitkit.draft import Draft
 from logitkit.errors import BadLogitsError, EmptyRowError, RowError
 from logitkit.params import SamplingParams
+from logitkit.pipeline import LogitsPipeline
 from logitkit.plan import Plan
 from logitkit.rows import Rows
 from logitkit.stage import Stage
@@ -16,6 +17,7 @@ __all__ = [
     "Batch",
     "Draft",
     "EmptyRowError",
+    "LogitsPipeline",
     "Plan",
     "RowError",
     "Rows",

@@ -135,6 +135,17 @@ class Batch:
             self.states[stage] = state
         history.head = history.head + taken
 
+    def replay(self, tokens: Tensor, lengths: Tensor) -> None:
+        """Put other tokens behind the same prompts: the first `lengths` [B] of `tokens` [B, n]."""
+        self.history.head = self.history.prompt_length.clone()
+        states = {stage: stage.init(self.columns) for stage in self.plan.stages}
+        self.states = {stage: state for stage, state in states.items() if state is not None}
+        self.commit(tokens, lengths)
+
+    @property
+    def device(self) -> torch.device:
+        return self.history.tokens.device
+
     def _window(
         self, slot: Tensor, depth: Tensor, position: Tensor, states: dict[Stage, Tensor]
     ) -> Rows:

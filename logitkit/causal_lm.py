@@ -73,8 +73,9 @@ class CausalLM:
     tokens, and the mask hides padding and whatever `keep` refused.
 
     The model and its config are not modified and it stays in the mode (train or eval) that it is
-    in, as in `model.generate`. Forwards run under `no_grad`, not `inference_mode`: logits and cache
-    are handed to the user, who may edit them in place or use them in a differentiable computation.
+    in, as in `model.generate`. Forwards run under `no_grad`, not `inference_mode`: that would mark
+    the logits and the cache that the user gets, and buffers that a model makes in its forward, so
+    that they could not be edited in place or trained with afterwards.
 
     input_ids: [B, L] integers. attention_mask: [B, L] of 0 and 1, None for all ones; padding must
     be on the left and is never guessed from token ids. position_ids: [B, L], or [C, B, L] for

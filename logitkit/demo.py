@@ -62,7 +62,7 @@ REQUESTS = (
 )
 
 # What transformers has processors for too: the two are timed on these.
-SHARED = {
+SHARED: dict[str, Any] = {
     "repetition_penalty": 1.1,
     "temperature": 0.7,
     "top_k": 50,
@@ -163,7 +163,7 @@ def _transformers_draw() -> Draw:
         [
             RepetitionPenaltyLogitsProcessor(SHARED["repetition_penalty"]),
             TemperatureLogitsWarper(SHARED["temperature"]),
-            TopKLogitsWarper(int(SHARED["top_k"])),
+            TopKLogitsWarper(SHARED["top_k"]),
             TopPLogitsWarper(SHARED["top_p"]),
             MinPLogitsWarper(SHARED["min_p"]),
         ]

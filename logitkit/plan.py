@@ -46,10 +46,14 @@ class Plan:
         if observer is not None:
             out, status = self._observed(logits, rows, observer)
         else:
-            out, status = self._process(self.runs, logits, rows)
+            out, status = self.process(logits, rows)
         if status.any():
             self.refuse(logits, rows, status, None)
         return out
+
+    def process(self, logits: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+        """The logits after every stage, and each row's status instead of an error."""
+        return self._process(self.runs, logits, rows)
 
     def sample(self, logits: Tensor, rows: Rows) -> Tensor:
         """One token per row, [R] int64; raises as `__call__` does, with the others' tokens."""

@@ -244,15 +244,22 @@ def test_ids_without_text_do_not_swallow_the_space_behind_them() -> None:
     assert ended(rules, [a] * 9 + [unknown] * 30 + [the]) == (40, Finish("stop", "a the"), "a" * 8)
 
 
-def test_spaces_that_are_cleaned_up_in_pairs_stay_exact() -> None:
-    # The spaces around every second quote go: where a border falls between two must not matter.
+def test_a_character_may_be_split_by_any_number_of_ids_without_text() -> None:
+    *first, last = ids_of("ab😀")
+    for filler in range(20):
+        rules = StopRules(params(stop=("b😀",)), BYTES)
+        ids = [*first, *[len(BYTES)] * filler, last]
+        assert ended(rules, ids) == (filler + 6, Finish("stop", "b😀"), "a")
+
+
+def test_a_space_that_goes_when_the_next_quote_comes_is_not_settled() -> None:
+    # "b '" becomes "b''" with one quote more; ids without text fill the window before it.
     tokenizer = TOKENIZERS["word_piece"]
-    quote, b = 8, 4
-    for quotes in range(14, 20):
-        ids = [b, *[quote] * quotes, b, quote, b]
-        rule = params(stop=("'b",), min_new_tokens=quotes)
-        got = ended(StopRules(rule, tokenizer), ids)
-        assert got == by_definition(ids, rule, tokenizer)
+    quote, b, unknown = 8, 4, len(tokenizer)
+    for filler in range(20):
+        rules = StopRules(params(stop=("b''",)), tokenizer)
+        ids = [b, *[unknown] * filler, quote, quote]
+        assert ended(rules, ids) == (filler + 3, Finish("stop", "b''"), "")
 
 
 def test_the_cut_is_taken_from_one_decode_of_all_ids() -> None:
