@@ -46,6 +46,7 @@ class Batch:
         seeds = [to_int64(p.sampling_seed) for p in params if p.sampling_seed is not None]
         assert len(seeds) == len(self.params)
         self.seed = torch.tensor(seeds, dtype=torch.int64, device=device)
+        self._longest = history.tokens.shape[1]  # at least the largest head, known without a sync
         self._slot = torch.arange(len(self.params), device=device)
         self._depth = torch.zeros_like(self._slot)
         states = {stage: stage.init(columns) for stage in plan.stages}
@@ -88,7 +89,9 @@ class Batch:
         rows = [torch.as_tensor(prompt, dtype=torch.int64) for prompt in prompts]
         lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
         widths = lengths if prompt_lengths is None else torch.tensor(prompt_lengths)
-        aligned = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+        aligned = torch.zeros(len(rows), max(map(len, rows), default=0), dtype=torch.int64)
+        for slot, row in enumerate(rows):
+            aligned[slot, : len(row)] = row
         history = History.start(aligned.to(device), lengths.to(device), widths.to(device), room)
         return cls(params, history, plan, columns, vocab_size)
 
@@ -98,11 +101,10 @@ class Batch:
     def rows(self, draft: Draft | None = None) -> Rows:
         """The rows of the next step: B, or B * (k + 1) in slot-major order behind a draft."""
         if draft is None:
-            position = self.history.head.clone()
-            return self._window(self._slot, self._depth, position, self.states)
+            return self._window(self._slot, self._depth, self.history.head, self.states)
         size, k = draft.tokens.shape
         head, device = self.history.head, draft.tokens.device
-        self.history.reserve(int(head.max()) + k + 1)
+        self._make_room(k)
         ahead = torch.arange(k, device=device)
         self.history.tokens.scatter_(1, head[:, None] + ahead, draft.tokens)
         slot = self._slot.repeat_interleave(k + 1)
@@ -122,25 +124,35 @@ class Batch:
         """
         tokens = tokens[:, None] if tokens.ndim == 1 else tokens
         history, n = self.history, tokens.shape[1]
-        taken = torch.full_like(history.head, n) if num_tokens is None else num_tokens
-        history.reserve(int(history.head.max()) + n + 1)
-        history.tokens.scatter_(
-            1, history.head[:, None] + torch.arange(n, device=tokens.device), tokens
-        )
+        self._make_room(n)
+        place = history.head[:, None]
+        if n > 1:
+            place = place + torch.arange(n, device=tokens.device)
+        history.tokens.scatter_(1, place, tokens)
         for stage, state in self.states.items():
             for i in range(n):
                 moved = stage.advance(state, tokens[:, i], self.columns)
-                keep = (i < taken).view(-1, *[1] * (state.ndim - 1))
-                state = torch.where(keep, moved, state)
+                if num_tokens is not None:
+                    keep = (i < num_tokens).view(-1, *[1] * (state.ndim - 1))
+                    moved = torch.where(keep, moved, state)
+                state = moved
             self.states[stage] = state
-        history.head = history.head + taken
+        history.head = history.head + (n if num_tokens is None else num_tokens)
+        self._longest += n
 
     def replay(self, tokens: Tensor, lengths: Tensor) -> None:
         """Put other tokens behind the same prompts: the first `lengths` [B] of `tokens` [B, n]."""
         self.history.head = self.history.prompt_length.clone()
+        self._longest = self.history.tokens.shape[1]
         states = {stage: stage.init(self.columns) for stage in self.plan.stages}
         self.states = {stage: state for stage, state in states.items() if state is not None}
         self.commit(tokens, lengths)
+
+    def _make_room(self, n: int) -> None:
+        """See that `n` tokens fit behind every head."""
+        if self._longest + n > self.history.tokens.shape[1] and len(self.params):
+            self._longest = int(self.history.head.max())  # it may count tokens that were not taken
+            self.history.reserve(self._longest + n)
 
     @property
     def device(self) -> torch.device:

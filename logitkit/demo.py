@@ -93,7 +93,7 @@ def run(model_name: str | None, *, max_new_tokens: int, seed: int) -> None:
     seconds = time.perf_counter() - start
 
     ids, logits = _one_step(model, inputs, out)
-    prompt_lengths = inputs["attention_mask"].sum(1)
+    prompt_lengths = inputs["attention_mask"].sum(1).tolist()
     mixed = _pipeline([replace(p, max_new_tokens=None) for p in params], tokenizer, prompt_lengths)
     mixed.sample(ids, logits)
     same = _pipeline(lk.SamplingParams(**SHARED, sampling_seed=seed), tokenizer, prompt_lengths)
@@ -141,7 +141,7 @@ def _one_step(model: PreTrainedModel, inputs: BatchEncoding, out: Any) -> tuple[
 def _pipeline(
     params: lk.SamplingParams | list[lk.SamplingParams],
     tokenizer: PreTrainedTokenizerBase,
-    prompt_lengths: Tensor,
+    prompt_lengths: list[int],
 ) -> lk.LogitsPipeline:
     pipe = lk.LogitsPipeline(params, tokenizer=tokenizer)
     pipe.reset(prompt_lengths=prompt_lengths)

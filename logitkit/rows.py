@@ -33,16 +33,18 @@ class History:
     def start(cls, prompts: Tensor, lengths: Tensor, prompt_length: Tensor, room: int) -> History:
         """Copy left-aligned `prompts` [B, L] with `lengths` [B] real tokens, and `room` to grow."""
         size, width = prompts.shape
-        tokens = prompts.new_zeros(size, width + room)
-        tokens[:, :width] = prompts
+        with torch.inference_mode(False):  # such a tensor could not be written to outside that mode
+            tokens = prompts.new_zeros(size, width + room)
+            tokens[:, :width] = prompts
         return cls(tokens, lengths.clone(), prompt_length.clone())
 
     def reserve(self, width: int) -> None:
         """Grow so that `width` tokens fit in a row; at least doubles, so growing is amortised."""
         have = self.tokens.shape[1]
         if width > have:
-            grown = self.tokens.new_zeros(self.tokens.shape[0], max(width, 2 * have))
-            grown[:, :have] = self.tokens
+            with torch.inference_mode(False):  # as above
+                grown = self.tokens.new_zeros(self.tokens.shape[0], max(width, 2 * have))
+                grown[:, :have] = self.tokens
             self.tokens = grown
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar
 
 import torch
@@ -62,7 +63,8 @@ class Stage(LogitsProcessor):
 
     def op_args(self, rows: Rows) -> dict[str, Tensor]:
         """What the fused operation needs of this stage: by default the fields' columns."""
-        return {f.name: rows.columns[f.name] for f in dataclasses.fields(self)}
+        columns = rows.columns
+        return {name: columns[name] for name in _field_names(type(self))}
 
     def value(self, params: SamplingParams, name: str) -> Any:
         """One request's value of the field `name`."""
@@ -148,6 +150,11 @@ def ragged(lists: Iterable[Sequence[int]]) -> tuple[Tensor, Tensor]:
     found = [list(values) for values in lists]
     ends = torch.tensor([0] + [len(values) for values in found], dtype=torch.int64).cumsum(0)
     return ends, torch.tensor([v for values in found for v in values], dtype=torch.int64)
+
+
+@cache
+def _field_names(stage: Any) -> tuple[str, ...]:
+    return tuple(f.name for f in dataclasses.fields(stage))
 
 
 def _default(f: dataclasses.Field[Any]) -> Any:

@@ -10,21 +10,21 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from logitkit.ops.numba_bits import internal
 from logitkit.ops.numba_row import block_of
 from logitkit.ops.reference_edits import LOG_FLOAT_MAX
 
 _IN_PROMPT = np.int32(1 << 30)
 
 
-@njit
+@internal()
 def put(y, dirty, token, value):
     y[token] = value
     dirty[block_of(token)] = 1
 
 
-@njit
+@internal()
 def allow(y, dirty, mask):
     """Mask every token whose bit in the words of `mask` is not set."""
     width = y.shape[0]
@@ -38,13 +38,13 @@ def allow(y, dirty, mask):
                 y[32 * w + bit] = -np.inf
 
 
-@njit
+@internal()
 def add_bias(y, dirty, ids, values):
     for i in range(ids.shape[0]):
         put(y, dirty, ids[i], y[ids[i]] + values[i])
 
 
-@njit
+@internal()
 def ban_words(y, dirty, history, starts, tokens):
     """Ban the last token of each sequence whose other tokens end the history."""
     for s in range(starts.shape[0] - 1):
@@ -62,7 +62,7 @@ def ban_words(y, dirty, history, starts, tokens):
             put(y, dirty, sequence[length], -np.inf)
 
 
-@njit
+@internal()
 def penalise(y, dirty, counts, history, prompt_length, repetition, presence, frequency):
     """Repetition, presence and frequency penalties in one walk over the history."""
     width = y.shape[0]
@@ -80,6 +80,8 @@ def penalise(y, dirty, counts, history, prompt_length, repetition, presence, fre
         count = np.float32(counts[token] & ~_IN_PROMPT)
         counts[token] = 0
         x = y[token]
+        if x == -np.inf:
+            continue
         if repetition != np.float32(1.0):
             x = x / repetition if x > 0 else x * repetition
         if count > 0:
@@ -88,7 +90,7 @@ def penalise(y, dirty, counts, history, prompt_length, repetition, presence, fre
         put(y, dirty, token, x)
 
 
-@njit
+@internal()
 def ban_ngrams(y, dirty, history, size):
     """Ban every token that would complete an n-gram of the history."""
     length = history.shape[0]
@@ -106,7 +108,7 @@ def ban_ngrams(y, dirty, history, size):
             put(y, dirty, token, -np.inf)
 
 
-@njit
+@internal()
 def first_breaker(starts, tokens, token):
     """The first of the breakers (sorted by their first token) that may begin with `token`."""
     low, high = 0, starts.shape[0] - 1
@@ -119,7 +121,7 @@ def first_breaker(starts, tokens, token):
     return low
 
 
-@njit
+@internal()
 def breaker_limit(window, starts, tokens):
     """How many tokens stand behind the last sequence breaker of the window."""
     size = window.shape[0]
@@ -143,7 +145,7 @@ def breaker_limit(window, starts, tokens):
     return size
 
 
-@njit
+@internal()
 def dry(y, dirty, counts, window, multiplier, base, allowed, starts, tokens):
     """Penalise tokens that would lengthen a repetition; one pass of the Z algorithm, backwards."""
     size = window.shape[0]

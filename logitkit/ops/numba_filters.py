@@ -9,24 +9,24 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
 from logitkit.ops.numba_bits import (
     bits_from_float,
-    exp_nonpositive,
+    internal,
     key_of,
     least_float_from,
     order_key,
     value_of,
 )
-from logitkit.ops.numba_mass import bound_in_row, window_of_bound
-from logitkit.ops.numba_row import CHUNK, kth_largest, kth_largest_of
+from logitkit.ops.numba_mass import bound_in_row, insertion_sort, window_of_bound
+from logitkit.ops.numba_row import CHUNK, exponentials, kth_largest, kth_largest_of
 
 LEAST_KEY, MOST_KEY = np.int32(-0x80000000), np.int32(0x7FFFFFFF)
 NONE, ALL = np.float32(-np.inf), np.float32(np.inf)
+LEAST = np.float32(-3.4028235e38)  # the least finite float32
 
 
-@njit
+@internal()
 def kth_value(v, k, keys, histogram):
     """The k-th largest entry (-inf where there are fewer)."""
     if k > v.shape[0]:
@@ -38,22 +38,31 @@ def kth_value(v, k, keys, histogram):
     return value_of(kth_largest_of(keys[: v.shape[0]], k))
 
 
-@njit(fastmath={"reassoc", "contract"})
-def mass_and_slope(v, top, low, high):
+@internal()
+def mass_and_slope(v, top, low, high, e):
     """Sum of e and of e * (v - top), e = exp(v - top), over the window."""
     total, slope = 0.0, 0.0
     for start in range(0, v.shape[0], CHUNK):
         part = v[start : start + CHUNK]
-        for i in range(part.shape[0]):
-            d = part[i] - top
-            inside = (low <= part[i]) & (part[i] <= high) & (d > np.float32(-87.0))
-            e = np.float64(exp_nonpositive(min(d, np.float32(0.0))))
-            total += e if inside else 0.0
-            slope += e * np.float64(d) if inside else 0.0
+        exponentials(part, top, e)
+        mass, tilt = _sums_inside(part, top, low, high, e)
+        total += mass
+        slope += tilt
     return total, slope
 
 
-@njit(fastmath={"reassoc", "contract"})
+@internal(fastmath={"reassoc"})
+def _sums_inside(values, top, low, high, e):
+    total, slope = 0.0, 0.0
+    for i in range(values.shape[0]):
+        inside = (low <= values[i]) & (values[i] <= high) & (e[i] > 0.0)
+        weight = np.float64(e[i] if inside else np.float32(0.0))
+        total += weight
+        slope += weight * np.float64(values[i] - top if inside else np.float32(0.0))
+    return total, slope
+
+
+@internal(fastmath={"reassoc", "contract"})
 def _sum_and_count(v):
     total, count = 0.0, 0
     for i in range(v.shape[0]):
@@ -63,7 +72,7 @@ def _sum_and_count(v):
     return total, count
 
 
-@njit(fastmath={"reassoc", "contract"})
+@internal(fastmath={"reassoc", "contract"})
 def _squares(v, mean):
     total = 0.0
     for i in range(v.shape[0]):
@@ -72,18 +81,18 @@ def _squares(v, mean):
     return total
 
 
-@njit
+@internal()
 def entropy_of(total, slope):
     """The entropy in nats of weights with this mass and slope."""
     return math.log(total) - slope / total
 
 
-@njit
+@internal()
 def count_left(v):
     return _sum_and_count(v)[1]
 
 
-@njit
+@internal()
 def sigma_floor(v, top, n):
     """The least value within n population deviations of the top."""
     total, count = _sum_and_count(v)
@@ -92,65 +101,58 @@ def sigma_floor(v, top, n):
     return least_float_from(0.0, floor) if floor > -3.0e38 else NONE
 
 
-@njit
-def top_h_floor(v, low, h, candidates, keys, histogram):
+@internal()
+def top_h_floor(v, low, h, candidates, s):
     """The least value kept when the best `candidates` entries may spend a share h of their entropy."""
-    last = kth_value(v, min(candidates, v.shape[0]), keys, histogram)
-    best = keys[:candidates]
-    count = 0
+    wanted = min(candidates, v.shape[0])
+    last = kth_value(v, wanted, s.sort_keys, s.histogram)
+    values, count = s.keys[:wanted], 0
     for i in range(v.shape[0]):
         if v[i] > last and v[i] >= low:
-            best[count] = key_of(v[i])
+            values[count] = v[i]
             count += 1
-    if last >= low and last > NONE:
-        while count < min(candidates, v.shape[0]):
-            best[count] = key_of(last)
-            count += 1
-    best = best[:count]
-    best.sort()
-    top = np.float64(value_of(best[count - 1]))
-    total = 0.0
+    while count < wanted and last >= low and last > NONE:
+        values[count] = last
+        count += 1
+    insertion_sort(values[:count], s.masses)
+    top, total = values[count - 1], 0.0
     for i in range(count):
-        total += math.exp(np.float64(value_of(best[count - 1 - i])) - top)
+        total += math.exp(values[i] - top)
     whole = 0.0
-    for i in range(count):
-        whole += _surprise(value_of(best[count - 1 - i]), top, total)
+    for i in range(count - 1, -1, -1):
+        whole += _surprise(values[i], top, total)
     spent, kept = 0.0, 1
-    for i in range(count):
-        spent += _surprise(value_of(best[count - 1 - i]), top, total)
+    for i in range(count - 1, -1, -1):
+        spent += _surprise(values[i], top, total)
         if spent <= h * whole:
-            kept = i + 1
-    return value_of(best[count - kept])
+            kept = count - i
+    return np.float32(values[count - kept])
 
 
-@njit
+@internal()
 def _surprise(value, top, total):
-    log_p = np.float64(value) - top - math.log(total)
+    log_p = value - top - math.log(total)
     return -math.exp(log_p) * log_p
 
 
-@njit
+@internal()
 def top_p_floor(v, top, low, target, s):
     """The least value of the smallest set of most probable entries that weighs `target`."""
-    a = np.float64(top)
-    bound = bound_in_row(
-        v, top, low, ALL, a, 0.0, target, s.keys, s.masses, s.buckets, s.indices, s.segment
-    )
-    return window_of_bound(v, low, ALL, a, 0.0, bound)[0]
+    bound = bound_in_row(v, top, low, ALL, np.float64(top), 0.0, target, s)
+    return window_of_bound(np.float64(top), 0.0, bound)[0]
 
 
-@njit
+@internal()
 def typical_window(v, top, low, high, p, s):
     """The window around the entropy that holds mass p of what is left."""
-    total, slope = mass_and_slope(v, top, low, high)
+    total, slope = mass_and_slope(v, top, low, high, s.e)
     a, b = np.float64(top) + math.log(total), entropy_of(total, slope)
-    bound = bound_in_row(
-        v, top, low, high, a, b, p * total, s.keys, s.masses, s.buckets, s.indices, s.segment
-    )
-    return window_of_bound(v, low, high, a, b, bound)
+    bound = bound_in_row(v, top, low, high, a, b, p * total, s)
+    least, most = window_of_bound(a, b, bound)
+    return max(low, least), min(high, most)
 
 
-@njit
+@internal()
 def largest_inside(v, high):
     """The largest value not above `high`."""
     most = LEAST_KEY
@@ -160,7 +162,7 @@ def largest_inside(v, high):
     return value_of(most)
 
 
-@njit
+@internal()
 def least_inside(v, floor, high):
     """The least value in [floor, high]; `high` where there is none."""
     least = MOST_KEY
@@ -170,27 +172,27 @@ def least_inside(v, floor, high):
     return value_of(least) if least != MOST_KEY else high
 
 
-@njit
+@internal()
 def probability_floor(top, best, log_p, total):
     """The least value of probability exp(log_p) or more, at most the best one left."""
     gap = log_p + math.log(total)
     return min(least_float_from(np.float64(top), gap), best)
 
 
-@njit
+@internal()
 def narrow(v, top, low, mass, s, a, slot, coin_up, candidates):
     """All filters from top_h on: the window of survivors. `mass` > 0 is the row's, for top_p."""
     high = ALL
     h = a.top_h[slot] if a.top_h.shape[0] else 0.0
     if h > 0.0:
-        low = max(low, top_h_floor(v, low, h, candidates, s.sort_keys, s.histogram))
+        low = max(low, top_h_floor(v, low, h, candidates, s))
     k = a.top_k[slot] if a.top_k.shape[0] else 0
     if k > 0:
         low = max(low, kth_value(v, k, s.sort_keys, s.histogram))
     p = a.top_p[slot] if a.top_p.shape[0] else 1.0
     if p < 1.0:
         if mass <= 0.0:
-            mass = mass_and_slope(v, top, low, high)[0]
+            mass = mass_and_slope(v, top, low, high, s.e)[0]
         low = max(low, top_p_floor(v, top, low, p * mass, s))
     p = a.min_p[slot] if a.min_p.shape[0] else 0.0
     if p > 0.0:
@@ -200,18 +202,18 @@ def narrow(v, top, low, mass, s, a, slot, coin_up, candidates):
         low, high = typical_window(v, top, low, high, p, s)
     p = a.epsilon_cutoff[slot] if a.epsilon_cutoff.shape[0] else 0.0
     if p > 0.0:
-        total, _ = mass_and_slope(v, top, low, high)
+        total, _ = mass_and_slope(v, top, low, high, s.e)
         low = max(low, probability_floor(top, largest_inside(v, high), math.log(p), total))
     p = a.eta_cutoff[slot] if a.eta_cutoff.shape[0] else 0.0
     if p > 0.0:
-        total, slope = mass_and_slope(v, top, low, high)
+        total, slope = mass_and_slope(v, top, low, high, s.e)
         log_p = min(math.log(p), 0.5 * math.log(p) - entropy_of(total, slope))
         low = max(low, probability_floor(top, largest_inside(v, high), log_p, total))
     if coin_up:
         p = a.xtc_threshold[slot]
-        total, _ = mass_and_slope(v, top, low, high)
-        floor = low
+        total, _ = mass_and_slope(v, top, low, high, s.e)
+        floor = max(low, LEAST)
         if p > 0.0:
-            floor = max(low, least_float_from(np.float64(top), math.log(p) + math.log(total)))
+            floor = max(floor, least_float_from(np.float64(top), math.log(p) + math.log(total)))
         high = least_inside(v, floor, high)
     return low, high

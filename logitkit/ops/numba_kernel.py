@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit
 
 from logitkit.ops import BAD, EMPTY, OK, numba_edits, numba_filters, numba_mass, numba_row
-from logitkit.ops.numba_bits import INFINITY_KEY, MASKED_KEY, key_of, value_of
+from logitkit.ops.numba_bits import internal
 from logitkit.ops.numba_draw import coin, draw_gathered, draw_row
 from logitkit.ops.numba_row import CHUNK, FAR, LANES, NEAR
 from logitkit.ops.reference_filters import TOP_H_CANDIDATES
@@ -32,11 +32,10 @@ class Scratch(NamedTuple):
 
     y: Any  # float32 [V padded to chunks]
     bits: Any  # the same memory as int32
-    maxima: Any  # int32 [blocks]
+    maxima: Any  # float32 [blocks]
     dirty: Any  # uint8 [blocks]
     counts: Any  # int32 [V]
-    lanes: Any  # int32 [2, LANES]
-    tops: Any  # int32 [512]
+    tops: Any  # float32 [512]
     ids: Any  # int32 [GATHERED]
     values: Any  # float32 [GATHERED + LANES]
     keys: Any  # float64 [GATHERED]
@@ -44,10 +43,10 @@ class Scratch(NamedTuple):
     sort_keys: Any  # int32 [GATHERED + LANES]
     buckets: Any  # float64 [WAYS * BUCKETS]
     histogram: Any  # int64 [2048]
-    indices: Any  # int32 [LANES]
-    segment: Any  # float64 [LANES]
-    uniforms: Any  # float32 [LANES]
-    limits: Any  # float32 [LANES]
+    indices: Any  # int32 [CHUNK]
+    e: Any  # float32 [CHUNK]
+    uniforms: Any  # float32 [CHUNK]
+    exponents: Any  # float32 [CHUNK]
 
 
 def make_scratch(width: int) -> Scratch:
@@ -58,11 +57,10 @@ def make_scratch(width: int) -> Scratch:
     return Scratch(
         y=y,
         bits=y.view(np.int32),
-        maxima=np.empty(blocks, np.int32),
+        maxima=np.empty(blocks, np.float32),
         dirty=np.zeros(blocks, np.uint8),
         counts=np.zeros(width, np.int32),
-        lanes=np.empty((2, LANES), np.int32),
-        tops=np.empty(512, np.int32),
+        tops=np.empty(512, np.float32),
         ids=np.empty(GATHERED, np.int32),
         values=np.empty(GATHERED + LANES, np.float32),
         keys=np.empty(GATHERED, np.float64),
@@ -70,10 +68,10 @@ def make_scratch(width: int) -> Scratch:
         sort_keys=np.empty(GATHERED + LANES, np.int32),
         buckets=np.empty(numba_mass.WAYS * numba_mass.BUCKETS, np.float64),
         histogram=np.empty(2048, np.int64),
-        indices=np.empty(LANES, np.int32),
-        segment=np.empty(LANES, np.float64),
-        uniforms=np.empty(LANES, np.float32),
-        limits=np.empty(LANES, np.float32),
+        indices=np.empty(CHUNK, np.int32),
+        e=np.empty(CHUNK, np.float32),
+        uniforms=np.empty(CHUNK, np.float32),
+        exponents=np.empty(CHUNK, np.float32),
     )
 
 
@@ -118,7 +116,7 @@ class Arguments(NamedTuple):
     xtc_threshold: Any
 
 
-@njit
+@internal()
 def _edit(s, a, slot, history, prompt_length):
     """Every rule that changes single logits; whether anything may have changed."""
     y, dirty, touched = s.y[: s.counts.shape[0]], s.dirty, False
@@ -170,7 +168,7 @@ def _edit(s, a, slot, history, prompt_length):
     return touched
 
 
-@njit
+@internal()
 def _temperature(s, a, slot, top):
     """The divisor of the row, float32; 0 keeps the largest entries only."""
     fixed = a.temperature[slot]
@@ -180,13 +178,13 @@ def _temperature(s, a, slot, top):
     left = numba_filters.count_left(s.y)
     if left <= 1:
         return np.float32(1.0)
-    total, slope = numba_filters.mass_and_slope(s.y, top, NONE, ALL)
+    total, slope = numba_filters.mass_and_slope(s.y, top, NONE, ALL, s.e)
     relative = min(max(numba_filters.entropy_of(total, slope) / math.log(left), 0.0), 1.0)
     low, high = max(fixed - spread, 0.0), fixed + spread
     return np.float32(low + (high - low) * relative ** a.dynatemp_exponent[slot])
 
 
-@njit
+@internal()
 def _gather_best(s, k, low, divisor):
     """Gather a superset of the k best entries not below `low`; their number, -1 if too many."""
     floor = max(numba_row.lower_bound_of_kth(s.maxima, k, s.tops), low)
@@ -197,7 +195,7 @@ def _gather_best(s, k, low, divisor):
     return numba_row.gather(s.y, s.maxima, floor, s.ids, s.values)
 
 
-@njit
+@internal()
 def _pad_gathered(s, n, divisor):
     """Divide the gathered entries and fill up with -inf to whole segments."""
     padded = -(-n // LANES) * LANES
@@ -207,7 +205,7 @@ def _pad_gathered(s, n, divisor):
     return s.values[:padded]
 
 
-@njit
+@internal()
 def _select(s, a, slot, position, seed, top, divisor):
     """Temperature and filters: the entries that matter, how many of them are gathered (-1: the
     whole row), the window of survivors, and the top after the division."""
@@ -234,7 +232,7 @@ def _select(s, a, slot, position, seed, top, divisor):
             top /= divisor
         p = a.top_p[slot] if filtering and a.top_p.shape[0] else 1.0
         if p < 1.0 and h == 0.0 and (k == 0 or k >= s.counts.shape[0]):
-            mass, near, far = numba_row.masses(s.y, top, low)
+            mass, near, far = numba_row.masses(s.y, top, low, s.e)
             wanted = p * mass * 1.00001
             if wanted < far:
                 floor = max(low, top - (NEAR if wanted < near else FAR))
@@ -247,10 +245,12 @@ def _select(s, a, slot, position, seed, top, divisor):
     if a.xtc_probability.shape[0] and a.xtc_probability[slot] > 0.0:
         up = coin(seed, position, XTC_STREAM) < a.xtc_probability[slot]
     low, high = numba_filters.narrow(v, top, low, mass, s, a, slot, up, TOP_H_CANDIDATES)
+    if high < top:
+        top = numba_filters.largest_inside(v, high)
     return v, n, low, high, top
 
 
-@njit
+@internal()
 def _write(out, s, v, n, low, high):
     """The survivors' logits, `-inf` elsewhere."""
     if n >= 0:
@@ -266,36 +266,31 @@ def _write(out, s, v, n, low, high):
 def _make_run_rows(digest: str) -> Callable[..., None]:
     """The entry point; `digest` of the kernels' sources is part of the key of numba's disk cache."""
 
-    @njit(cache=True, nogil=True)
+    @njit(cache=True, nogil=True, error_model="numpy")
     def run_rows(first, last, words, halves, stride, kind, width, slot, position, tokens,
                  prompt_length, seed, a, s, out, drawn, status):  # fmt: skip
         """Rows `first` to `last`: fill `drawn` if `out` has no rows, else `out`; and `status`."""
         assert len(digest) > 0
         for r in range(first, last):
             request, place = slot[r], position[r]
-            numba_row.load(s.y, words, halves, r * stride, width, kind)
-            top_key, has_nan = numba_row.take_maxima(s.bits, s.maxima, s.lanes)
+            top, has_nan = numba_row.load(s.y, s.maxima, words, halves, r * stride, width, kind)
             status[r], drawn[r] = BAD, -1
-            if has_nan or top_key >= INFINITY_KEY:
+            if has_nan or top == ALL:
                 continue
             history = tokens[request, :place]
             if _edit(s, a, request, history, prompt_length[request]):
-                top_key = numba_row.retake_maxima(s.y, s.maxima, s.dirty)
-            if top_key <= MASKED_KEY:
+                top = numba_row.retake_maxima(s.y, s.maxima, s.dirty)
+            if top == NONE:
                 status[r] = EMPTY
                 continue
-            top = value_of(top_key)
             divisor = np.float32(1.0)
             if a.temperature.shape[0]:
                 divisor = _temperature(s, a, request, top)
-            if top_key >= INFINITY_KEY or key_of(top / max(divisor, np.float32(1e-38))) >= (
-                INFINITY_KEY
-            ):
-                if divisor > 0.0 or top_key >= INFINITY_KEY:
-                    continue
+            if top == ALL or (divisor > 0.0 and top / divisor == ALL):
+                continue
             status[r] = OK
             if a.temperature.shape[0] and a.temperature[request] == 0.0:
-                winner = numba_row.first_index_of(s.y, s.maxima, top_key)
+                winner = numba_row.first_index_of(s.y, s.maxima, top)
                 if out.shape[0]:
                     out[r, :] = NONE
                     out[r, winner] = top
@@ -311,9 +306,7 @@ def _make_run_rows(digest: str) -> Callable[..., None]:
             elif n >= 0:
                 drawn[r] = draw_gathered(s.ids, v, n, low, high, key, place)
             else:
-                drawn[r] = draw_row(
-                    s.y, s.maxima, top, low, high, key, place, s.uniforms, s.limits
-                )
+                drawn[r] = draw_row(s.y, s.maxima, low, high, key, place, s.uniforms, s.exponents)
 
     return run_rows
 

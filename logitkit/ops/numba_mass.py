@@ -9,76 +9,122 @@ can be sorted or holds one key only. Ties share a key, so they stay together.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from logitkit.ops.numba_bits import bits_from_float, exp_nonpositive, order_key, value_of
-from logitkit.ops.numba_row import LANES
+from logitkit.ops.numba_bits import exp_nonpositive, internal, key_of, value_of
+from logitkit.ops.numba_row import CHUNK
 
 BUCKETS = 512
 WAYS = 4  # buckets are kept this often: additions to the same one would wait for each other
 SMALL = 48
+GRAIN = 16
 RANGE = 24.0  # nats; what is less probable shares the last bucket at first
 
 
-@njit
-def bound_in_row(y, top, low, high, a, b, target, keys, weights, buckets, indices,
-                 segment_weights):  # fmt: skip
-    """The smallest bound whose entries inside the window weigh `target` or more (exp(y - top))."""
-    if y.shape[0] <= keys.shape[0]:
-        n = 0
+@internal()
+def bound_in_row(y, top, low, high, a, b, target, s):
+    """The smallest bound whose entries inside the window weigh `target` or more (exp(y - top)).
+
+    The first pass ranks in float32, which is quick but may misplace an entry next to the border of
+    a bucket; so what lies near the borders is gathered too, with exact keys. Further passes, for
+    rows with thousands of near ties, rank in float64.
+    """
+    n = 0
+    if y.shape[0] <= s.keys.shape[0]:
         for i in range(y.shape[0]):
             if low <= y[i] and y[i] <= high and y[i] > -np.inf:
-                keys[n] = abs((np.float64(y[i]) - a) + b)
-                weights[n] = exp_nonpositive(y[i] - top)
+                s.keys[n] = abs((np.float64(y[i]) - a) + b)
+                s.masses[n] = exp_nonpositive(y[i] - top)
                 n += 1
-        return bound_of(keys[:n], weights[:n], target, buckets)
-    first, last, least, most = 0.0, RANGE, 0.0, np.inf
+        return bound_of(s.keys[:n], s.masses[:n], target, s.buckets)
+    first, last, least, most, exact = 0.0, RANGE, 0.0, np.inf, False
+    margin = 1.0e-6 * (abs(a - b) + RANGE)
     while True:
         factor = BUCKETS / (last - first)
-        buckets[:] = 0.0
-        for start in range(0, y.shape[0], LANES):
-            segment = y[start : start + LANES]
-            _rank(segment, top, low, high, a, b, first, factor, least, most, indices,
-                  segment_weights)  # fmt: skip
-            for j in range(LANES):
-                buckets[(j % WAYS) * BUCKETS + indices[j]] += segment_weights[j]
-        bucket, target = _reach(buckets, target)
-        n, least_found, most_found = 0, np.inf, -np.inf
-        for start in range(0, y.shape[0], LANES):
-            segment = y[start : start + LANES]
-            _rank(segment, top, low, high, a, b, first, factor, least, most, indices,
-                  segment_weights)  # fmt: skip
-            hit = 0
-            for j in range(LANES):
-                hit |= (indices[j] == bucket) & (segment_weights[j] > 0.0)
-            if not hit:
-                continue
-            for j in range(LANES):
-                if indices[j] == bucket and segment_weights[j] > 0.0:
-                    key = abs((np.float64(segment[j]) - a) + b)
-                    least_found, most_found = min(least_found, key), max(most_found, key)
-                    if n < keys.shape[0]:
-                        keys[n], weights[n] = key, segment_weights[j]
-                    n += 1
-        if n <= keys.shape[0]:
-            return bound_of(keys[:n], weights[:n], target, buckets)
-        if least_found == most_found:
-            return most_found
-        first, last, least, most = least_found, most_found, least_found, most_found
+        s.buckets[:] = 0.0
+        for start in range(0, y.shape[0], CHUNK):
+            chunk = y[start : start + CHUNK]
+            if exact:
+                _rank(chunk, top, low, high, a, b, first, factor, least, most, s.indices, s.e)
+            else:
+                _rank_roughly(chunk, top, low, high, a - b, factor, s.indices, s.e)
+            for j in range(CHUNK):
+                s.buckets[(j % WAYS) * BUCKETS + s.indices[j]] += s.e[j]
+        bucket, target = _reach(s.buckets, target)
+        if bucket > 0:
+            least = max(least, first + bucket / factor - margin)
+        if bucket < BUCKETS - 1:
+            most = min(most, first + (bucket + 1) / factor + margin)
+        n, below, first, last = _gather_between(
+            y, top, low, high, a, b, least, most, first, factor, bucket, exact, s
+        )
+        target += below
+        if n <= s.keys.shape[0]:
+            return bound_of(s.keys[:n], s.masses[:n], target, s.buckets)
+        if first == last:
+            return last
+        least, most, margin, exact = first, last, 1.0e-3 * (last - first) / BUCKETS, True
 
 
-@njit
-def _rank(segment, top, low, high, a, b, first, factor, least, most, indices, weights):
-    """The bucket and the weight of every entry of a segment; weight 0 outside the limits."""
-    for j in range(LANES):
-        value = segment[j]
+@internal()
+def _rank_roughly(chunk, top, low, high, center, factor, indices, weights):
+    """The bucket and the weight of every entry of a chunk; weight 0 outside the window."""
+    middle, steps = np.float32(center), np.float32(factor)
+    for j in range(CHUNK):
+        value = chunk[j]
+        indices[j] = np.int32(min(abs(value - middle) * steps, np.float32(BUCKETS - 1)))
+        inside = (low <= value) & (value <= high)
+        weights[j] = exp_nonpositive(value - top) if inside else np.float32(0.0)
+
+
+@internal()
+def _rank(chunk, top, low, high, a, b, first, factor, least, most, indices, weights):
+    """The same with exact keys, for those between `least` and `most`."""
+    for j in range(CHUNK):
+        value = chunk[j]
         key = abs((np.float64(value) - a) + b)
         indices[j] = np.int32(max(min((key - first) * factor, BUCKETS - 1.0), 0.0))
         inside = (low <= value) & (value <= high) & (least <= key) & (key <= most)
-        weights[j] = np.float64(exp_nonpositive(value - top)) if inside else 0.0
+        weights[j] = exp_nonpositive(value - top) if inside else np.float32(0.0)
 
 
-@njit
+@internal()
+def _gather_between(y, top, low, high, a, b, least, most, first, factor, bucket, exact, s):
+    """Collect the entries with keys in [least, most]: their number, the weight of those that were
+    ranked below the bucket, and their extreme keys. What does not fit is only counted."""
+    middle, steps, step = np.float32(a - b), np.float32(factor), np.float64(factor)
+    near = np.float32(least - 1.0e-6 * (abs(a - b) + least))
+    far = np.float32(most + 1.0e-6 * (abs(a - b) + most))
+    n, below, found_least, found_most = 0, 0.0, np.inf, -np.inf
+    for start in range(0, y.shape[0], GRAIN):
+        segment = y[start : start + GRAIN]
+        hit = 0
+        for j in range(GRAIN):
+            distance = abs(segment[j] - middle)
+            hit |= (near <= distance) & (distance <= far)
+        if not hit:
+            continue
+        for j in range(GRAIN):
+            value = segment[j]
+            if not near <= abs(value - middle) <= far:
+                continue
+            key = abs((np.float64(value) - a) + b)
+            if low <= value and value <= high and least <= key and key <= most:
+                weight = exp_nonpositive(value - top)
+                if weight == np.float32(0.0):
+                    continue
+                if exact:
+                    index = int(max(min((key - first) * step, BUCKETS - 1.0), 0.0))
+                else:
+                    index = int(min(abs(value - middle) * steps, np.float32(BUCKETS - 1)))
+                below += weight if index < bucket else 0.0
+                found_least, found_most = min(found_least, key), max(found_most, key)
+                if n < s.keys.shape[0]:
+                    s.keys[n], s.masses[n] = key, weight
+                n += 1
+    return n, below, found_least, found_most
+
+
+@internal()
 def bound_of(keys, weights, target, buckets):
     """The same for gathered entries; reorders them."""
     n = keys.shape[0]
@@ -100,7 +146,7 @@ def bound_of(keys, weights, target, buckets):
                 keys[kept], weights[kept] = keys[i], weights[i]
                 kept += 1
         n = kept
-    _insertion_sort(keys[:n], weights[:n])
+    insertion_sort(keys[:n], weights[:n])
     reached = 0.0
     for i in range(n):
         reached += weights[i]
@@ -109,7 +155,7 @@ def bound_of(keys, weights, target, buckets):
     return keys[n - 1]
 
 
-@njit
+@internal()
 def _reach(buckets, target):
     """The bucket in which the running mass reaches the target, and what is missing before it."""
     last, before = 0, target
@@ -126,8 +172,9 @@ def _reach(buckets, target):
     return last, before  # rounding: the whole mass falls short by less than its last bit
 
 
-@njit
-def _insertion_sort(keys, weights):
+@internal()
+def insertion_sort(keys, weights):
+    """Sort a few keys upwards, their weights with them."""
     for i in range(1, keys.shape[0]):
         key, weight = keys[i], weights[i]
         j = i - 1
@@ -137,15 +184,18 @@ def _insertion_sort(keys, weights):
         keys[j + 1], weights[j + 1] = key, weight
 
 
-@njit
-def window_of_bound(y, low, high, a, b, bound):
-    """The least and the largest value inside the window whose key is within the bound."""
-    least, most = np.int32(0x7FFFFFFF), np.int32(-0x80000000)
-    for i in range(y.shape[0]):
-        value = y[i]
-        key = abs((np.float64(value) - a) + b)
-        inside = (low <= value) & (value <= high) & (key <= bound)
-        order = order_key(bits_from_float(value))
-        least = min(least, order if inside else np.int32(0x7FFFFFFF))
-        most = max(most, order if inside else np.int32(-0x80000000))
+@internal()
+def window_of_bound(a, b, bound):
+    """The least and the largest float32 whose key is within the bound."""
+    center = a - b
+    least, most = key_of(np.float32(center - bound)), key_of(np.float32(center + bound))
+    one = np.int32(1)
+    while abs((np.float64(value_of(least)) - a) + b) > bound:
+        least += one
+    while abs((np.float64(value_of(least - one)) - a) + b) <= bound:
+        least -= one
+    while abs((np.float64(value_of(most)) - a) + b) > bound:
+        most -= one
+    while abs((np.float64(value_of(most + one)) - a) + b) <= bound:
+        most += one
     return value_of(least), value_of(most)

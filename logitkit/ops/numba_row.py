@@ -2,18 +2,17 @@
 
 The scratch row is padded with `-inf` to whole chunks of 1,024. A block is 16 entries of one chunk that
 lie 64 apart, so that block maxima are taken lane by lane, without any horizontal step. `maxima` holds
-one key (see `numba_bits.order_key`) per block, chunk after chunk.
+one value per block, chunk after chunk.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from logitkit.ops.numba_bits import (
     exp_nonpositive,
     float_from_bits,
-    key_of,
+    internal,
     order_key,
     value_of,
 )
@@ -23,33 +22,66 @@ DEPTH = 16
 CHUNK = LANES * DEPTH
 FLOAT32, BFLOAT16, FLOAT16 = 0, 1, 2
 NEAR, FAR = np.float32(4.0), np.float32(9.0)  # nats below the maximum
-_LOWEST = np.int32(-0x80000000)
+NONE = np.float32(-np.inf)
 
 
-@njit
+@internal()
 def block_of(token):
     return (token // CHUNK) * LANES + token % LANES
 
 
-@njit
-def load(y, words, halves, start, width, kind):
-    """Copy a row of logits into the scratch as float32; -0 becomes +0."""
-    if kind == FLOAT32:
-        x = words[start : start + width]
-        for i in range(width):
-            y[i] = float_from_bits(x[i]) + np.float32(0.0)
-    else:
-        h = halves[start : start + width]
-        if kind == BFLOAT16:
-            for i in range(width):
-                y[i] = float_from_bits(np.int32(h[i]) << np.int32(16)) + np.float32(0.0)
+@internal()
+def load(y, maxima, words, halves, start, width, kind):
+    """Fill the scratch row and its maxima from the logits; -0 becomes +0.
+
+    Returns the largest value and whether there is a NaN (which no maximum shows reliably).
+    """
+    has_nan = False
+    for c in range(y.shape[0] // CHUNK):
+        chunk = y[c * CHUNK : (c + 1) * CHUNK]
+        first, size = start + c * CHUNK, min(CHUNK, width - c * CHUNK)
+        if kind == FLOAT32:
+            has_nan |= _copy_words(chunk, words[first : first + size])
+        elif kind == BFLOAT16:
+            has_nan |= _copy_bfloat16(chunk, halves[first : first + size])
         else:
-            for i in range(width):
-                y[i] = _from_half(np.int32(h[i])) + np.float32(0.0)
-    y[width:] = -np.inf
+            has_nan |= _copy_float16(chunk, halves[first : first + size])
+        chunk[size:] = NONE
+        chunk_maxima(chunk, maxima[c * LANES : (c + 1) * LANES])
+    return largest(maxima), has_nan
 
 
-@njit(inline="always")
+@internal()
+def _copy_words(chunk, x):
+    has_nan = 0
+    for i in range(x.shape[0]):
+        value = float_from_bits(x[i]) + np.float32(0.0)
+        chunk[i] = value
+        has_nan |= value != value
+    return has_nan != 0
+
+
+@internal()
+def _copy_bfloat16(chunk, x):
+    has_nan = 0
+    for i in range(x.shape[0]):
+        value = float_from_bits(np.int32(x[i]) << np.int32(16)) + np.float32(0.0)
+        chunk[i] = value
+        has_nan |= value != value
+    return has_nan != 0
+
+
+@internal()
+def _copy_float16(chunk, x):
+    has_nan = 0
+    for i in range(x.shape[0]):
+        value = _from_half(np.int32(x[i])) + np.float32(0.0)
+        chunk[i] = value
+        has_nan |= value != value
+    return has_nan != 0
+
+
+@internal()
 def _from_half(h):
     """The float32 of an IEEE half given as sign-extended int32; a power of two rebases it."""
     magnitude = (h & np.int32(0x7FFF)) << np.int32(13)
@@ -59,84 +91,86 @@ def _from_half(h):
     return -value if h < 0 else value
 
 
-@njit
-def take_maxima(bits, maxima, lanes):
-    """Fill `maxima` from the scratch's bits; the largest key, and whether there is a NaN."""
-    largest = lanes[0]
-    magnitude = lanes[1]
-    largest[:] = _LOWEST
-    magnitude[:] = 0
-    for c in range(bits.shape[0] // CHUNK):
-        top = maxima[c * LANES : (c + 1) * LANES]
-        top[:] = _LOWEST
-        for i in range(DEPTH):
-            segment = bits[c * CHUNK + i * LANES : c * CHUNK + (i + 1) * LANES]
-            for j in range(LANES):
-                top[j] = max(top[j], order_key(segment[j]))
-                magnitude[j] = max(magnitude[j], segment[j] & np.int32(0x7FFFFFFF))
+@internal()
+def chunk_maxima(chunk, top):
+    """The maxima of one chunk's blocks, lane by lane."""
+    top[:] = NONE
+    for i in range(0, DEPTH, 4):
+        s0 = chunk[i * LANES : (i + 1) * LANES]
+        s1 = chunk[(i + 1) * LANES : (i + 2) * LANES]
+        s2 = chunk[(i + 2) * LANES : (i + 3) * LANES]
+        s3 = chunk[(i + 3) * LANES : (i + 4) * LANES]
         for j in range(LANES):
-            largest[j] = max(largest[j], top[j])
-    top_key, top_magnitude = _LOWEST, np.int32(0)
+            left = s0[j] if s0[j] > s1[j] else s1[j]
+            right = s2[j] if s2[j] > s3[j] else s3[j]
+            both = left if left > right else right
+            top[j] = both if both > top[j] else top[j]
+
+
+@internal()
+def largest(values):
+    """The largest of values without NaN; by lanes, because a plain reduction is not vectorised."""
+    lanes = values[:LANES].copy()
+    for start in range(LANES, values.shape[0], LANES):
+        segment = values[start : start + LANES]
+        for j in range(LANES):
+            lanes[j] = segment[j] if segment[j] > lanes[j] else lanes[j]
+    top = NONE
     for j in range(LANES):
-        top_key = max(top_key, largest[j])
-        top_magnitude = max(top_magnitude, magnitude[j])
-    return top_key, top_magnitude > np.int32(0x7F800000)
+        top = max(top, lanes[j])
+    return top
 
 
-@njit
+@internal()
 def retake_maxima(y, maxima, dirty):
-    """Renew the maxima of the dirty blocks, clear the marks, and return the row's largest key."""
+    """Renew the maxima of the dirty blocks, clear the marks, and return the row's largest value."""
     for b in range(dirty.shape[0]):
         if dirty[b]:
             dirty[b] = 0
             first = (b // LANES) * CHUNK + b % LANES
-            top = _LOWEST
+            top = NONE
             for i in range(DEPTH):
-                top = max(top, key_of(y[first + i * LANES]))
+                top = max(top, y[first + i * LANES])
             maxima[b] = top
-    top = _LOWEST
-    for b in range(maxima.shape[0]):
-        top = max(top, maxima[b])
-    return top
+    return largest(maxima)
 
 
-@njit
-def first_index_of(y, maxima, key):
-    """The lowest token whose logit has the given (largest) key."""
+@internal()
+def first_index_of(y, maxima, top):
+    """The lowest token that has the largest logit."""
     for c in range(maxima.shape[0] // LANES):
         hit = 0
         for j in range(LANES):
-            hit |= maxima[c * LANES + j] == key
+            hit |= maxima[c * LANES + j] == top
         if hit:
             for i in range(c * CHUNK, (c + 1) * CHUNK):
-                if key_of(y[i]) == key:
+                if y[i] == top:
                     return i
     return -1
 
 
-@njit
+@internal()
 def scale(y, maxima, temperature):
     """Divide the row, rounding to nearest."""
     for i in range(y.shape[0]):
         y[i] = y[i] / temperature
     for b in range(maxima.shape[0]):
-        maxima[b] = key_of(value_of(maxima[b]) / temperature)
+        maxima[b] = maxima[b] / temperature
 
 
-@njit
+@internal()
 def gather(y, maxima, floor, ids, values):
     """Collect the entries >= floor in no special order; their number, or -1 if they do not fit."""
-    floor_key = key_of(floor)
     found = 0
     for c in range(maxima.shape[0] // LANES):
         top = maxima[c * LANES : (c + 1) * LANES]
         hit = 0
         for j in range(LANES):
-            hit |= top[j] >= floor_key
+            hit |= top[j] >= floor
         if not hit:
             continue
         for j in range(LANES):
-            if top[j] >= floor_key:
+            if top[j] >= floor:
                 if found + DEPTH > ids.shape[0]:
                     return -1
                 for i in range(DEPTH):
@@ -147,7 +181,7 @@ def gather(y, maxima, floor, ids, values):
     return found
 
 
-@njit
+@internal()
 def lower_bound_of_kth(maxima, k, tops):
     """A value that at least k entries reach: the k-th largest of maxima over disjoint groups.
 
@@ -155,23 +189,20 @@ def lower_bound_of_kth(maxima, k, tops):
     """
     groups = tops.shape[0]
     if k <= groups // 2 and maxima.shape[0] > groups:
-        tops[:] = _LOWEST
-        whole = maxima.shape[0] // groups * groups
-        for start in range(0, whole, groups):
-            row = maxima[start : start + groups]
-            for j in range(groups):
-                tops[j] = max(tops[j], row[j])
-        for j in range(maxima.shape[0] - whole):
-            tops[j] = max(tops[j], maxima[whole + j])
-        return value_of(kth_largest_of(tops, k))
+        tops[:] = NONE
+        for start in range(0, maxima.shape[0], LANES):
+            segment, group = maxima[start : start + LANES], tops[start % groups :][:LANES]
+            for j in range(LANES):
+                group[j] = segment[j] if segment[j] > group[j] else group[j]
+        return kth_largest_of(tops, k)
     if k <= maxima.shape[0]:
-        return value_of(kth_largest_of(maxima.copy(), k))
-    return np.float32(-np.inf)
+        return kth_largest_of(maxima.copy(), k)
+    return NONE
 
 
-@njit
+@internal()
 def kth_largest_of(keys, k):
-    """The k-th largest of some thousand keys; reorders them (quickselect)."""
+    """The k-th largest of some thousand values; reorders them (quickselect)."""
     left, right, wanted = 0, keys.shape[0] - 1, k - 1
     while left < right:
         pivot = keys[(left + right) // 2]
@@ -194,7 +225,7 @@ def kth_largest_of(keys, k):
     return keys[wanted]
 
 
-@njit
+@internal()
 def kth_largest(bits, k, histogram):
     """The k-th largest value of any row: three passes over the bits of its keys (radix select)."""
     prefix, below = np.int64(0), 32
@@ -215,20 +246,37 @@ def kth_largest(bits, k, histogram):
     return value_of(np.int32(prefix - np.int64(0x80000000)))
 
 
-@njit(fastmath={"reassoc", "contract"})
-def masses(y, top, low):
+@internal()
+def exponentials(values, top, e):
+    """e = exp(values - top), for values <= top."""
+    for i in range(values.shape[0]):
+        e[i] = exp_nonpositive(values[i] - top)
+
+
+@internal()
+def masses(y, top, low, e):
     """Sum of exp(y - top) over entries >= low, and, roughly, over those within NEAR and FAR."""
     total, near, far = 0.0, 0.0, 0.0
     for c in range(y.shape[0] // CHUNK):
         chunk = y[c * CHUNK : (c + 1) * CHUNK]
-        part, part_near, part_far = 0.0, np.float32(0.0), np.float32(0.0)
-        for i in range(CHUNK):
-            d = chunk[i] - top
-            e = exp_nonpositive(d) if chunk[i] >= low else np.float32(0.0)
-            part += np.float64(e)
-            part_near += e if d >= -NEAR else np.float32(0.0)
-            part_far += e if d >= -FAR else np.float32(0.0)
-        total += part
-        near += part_near
-        far += part_far
+        exponentials(chunk, top, e)
+        total += _sum_from(chunk, e, low)
+        near += _rough_sum_from(chunk, e, max(low, top - NEAR))
+        far += _rough_sum_from(chunk, e, max(low, top - FAR))
     return total, near, far
+
+
+@internal(fastmath={"reassoc"})
+def _sum_from(values, e, low):
+    total = 0.0
+    for i in range(values.shape[0]):
+        total += np.float64(e[i] if values[i] >= low else np.float32(0.0))
+    return total
+
+
+@internal(fastmath={"reassoc"})
+def _rough_sum_from(values, e, low):
+    total = np.float32(0.0)
+    for i in range(values.shape[0]):
+        total += e[i] if values[i] >= low else np.float32(0.0)
+    return total

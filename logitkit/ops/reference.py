@@ -36,9 +36,7 @@ def process_logits(
     `greedy` [B] bool among the arguments exempts requests from the filters (temperature 0).
     """
     history = History(tokens, tokens.new_empty(0), prompt_length)
-    rows = Rows(
-        slot, torch.zeros_like(slot), position, history, arguments, seed, logits.shape[-1]
-    )
+    rows = Rows(slot, torch.zeros_like(slot), position, history, arguments, seed, logits.shape[-1])
     out = logits.float()
     bad = unusable(out)
     out = out.masked_fill(bad[:, None], 0.0)
@@ -63,9 +61,7 @@ def sample_tokens(
 
     The token is the argmax of logit - noise over what is left, the lowest id among equals.
     """
-    out, status = process_logits(
-        logits, slot, position, tokens, prompt_length, seed, **arguments
-    )
+    out, status = process_logits(logits, slot, position, tokens, prompt_length, seed, **arguments)
     ids = torch.arange(out.shape[-1], device=out.device)
     noise = randomness.noise(
         seed[slot][:, None], ids[None], position[:, None], randomness.TARGET_STREAM

@@ -24,7 +24,8 @@ def allowed_token_ids(logits: Tensor, rows: Rows) -> Tensor:
     row = rows["allowed_row"]  # [R, 1]
     token = torch.arange(logits.shape[-1], device=logits.device)
     words = rows.columns["allowed_mask"][row.clamp_min(0).squeeze(-1)]  # [R, W] int32
-    allowed = (words[:, token // 32] >> (token % 32)) & 1
+    known = token < 32 * words.shape[-1]  # the mask need not be as wide as the logits
+    allowed = (words[:, (token // 32).clamp_max(words.shape[-1] - 1)] >> (token % 32)) & known
     return logits.masked_fill((row >= 0) & (allowed == 0), -torch.inf)
 
 
@@ -63,15 +64,14 @@ def repetition_penalty(logits: Tensor, rows: Rows) -> Tensor:
 def presence_penalty(logits: Tensor, rows: Rows) -> Tensor:
     """Subtract the penalty from every token that stands in the output (OpenAI, vLLM)."""
     penalised = logits - rows["presence_penalty"].float()
-    return torch.where(rows.counts() > 0, penalised, logits)
+    return torch.where((rows.counts() > 0) & (logits > -torch.inf), penalised, logits)
 
 
 def frequency_penalty(logits: Tensor, rows: Rows) -> Tensor:
     """Subtract the penalty once per occurrence in the output (OpenAI, vLLM)."""
     counts = rows.counts()
-    return torch.where(
-        counts > 0, logits - rows["frequency_penalty"].float() * counts.float(), logits
-    )
+    penalised = logits - rows["frequency_penalty"].float() * counts.float()
+    return torch.where((counts > 0) & (logits > -torch.inf), penalised, logits)
 
 
 def dry(logits: Tensor, rows: Rows) -> Tensor:

@@ -23,7 +23,9 @@ def top_n_sigma(logits: Tensor, rows: Rows) -> Tensor:
     count = left.sum(-1, keepdim=True).clamp_min(1)
     exact = torch.where(left, logits.double(), 0.0)
     mean = exact.sum(-1, keepdim=True) / count
-    deviation = torch.where(left, exact - mean, 0.0).square().sum(-1, keepdim=True).div(count).sqrt()
+    deviation = (
+        torch.where(left, exact - mean, 0.0).square().sum(-1, keepdim=True).div(count).sqrt()
+    )
     floor = logits.amax(-1, keepdim=True).double() - n * deviation
     return logits.masked_fill((n > 0) & (logits.double() < floor), -torch.inf)
 

@@ -1,0 +1,92 @@
+"""The stage that runs the caller's transformers processors inside our chain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import InitVar, dataclass
+
+import torch
+from torch import Tensor
+
+from logitkit.params import SamplingParams
+from logitkit.rows import Rows
+from logitkit.stage import Stage
+
+Processor = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class TransformersList(Stage):
+    """Calls each processor with (input_ids [B, L], scores [B, V] float32), as transformers does.
+
+    All B rows are shown in slot order: `prompts` [B, P] as they were given, padding included, then
+    the row's new tokens. Rows that wrote less than the longest are shown further to the right,
+    behind more of `pad`. Processors get their own copy and may edit it in place. With drafts every
+    depth is one call.
+    """
+
+    processors: InitVar[Sequence[Processor]] = ()
+    prompts: InitVar[Tensor | None] = None
+    pad: InitVar[int] = 0
+
+    def __post_init__(
+        self, processors: Sequence[Processor], prompts: Tensor | None, pad: int
+    ) -> None:
+        assert prompts is not None
+        object.__setattr__(self, "_call", _Call(tuple(processors), prompts, pad))
+
+    def is_neutral(self, params: SamplingParams) -> bool:
+        return False
+
+    def apply(self, logits: Tensor, rows: Rows) -> Tensor:
+        call: _Call = self.__dict__["_call"]
+        if not rows.depth.any() and torch.equal(rows.slot, call.slots):
+            return call.run(logits.clone(), rows)
+        out = logits.clone()
+        for depth in sorted(set(rows.depth.tolist())):
+            (index,) = (rows.depth == depth).nonzero(as_tuple=True)
+            here = rows.select(index)
+            full = out.new_zeros(len(call.slots), out.shape[-1])
+            full[here.slot] = out[index]
+            out[index] = call.run(full, here)[here.slot]
+        return out
+
+
+class _Call:
+    """The processors, and what transformers would show them."""
+
+    def __init__(self, processors: tuple[Processor, ...], prompts: Tensor, pad: int) -> None:
+        self.processors = processors
+        self.prompts = prompts
+        self.pad = pad
+        self.slots = torch.arange(len(prompts), device=prompts.device)
+
+    def run(self, scores: Tensor, rows: Rows) -> Tensor:
+        """The scores [B, V] after every processor."""
+        input_ids = self.input_ids(rows)
+        for processor in self.processors:
+            shape = scores.shape
+            scores = processor(input_ids, scores)
+            if not isinstance(scores, Tensor) or scores.shape != shape:
+                what = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+                raise ValueError(
+                    f"`logits_processor`: {type(processor).__name__} returned {what}; "
+                    f"it must return scores of shape {tuple(shape)}"
+                )
+        return scores.float()
+
+    def input_ids(self, rows: Rows) -> Tensor:
+        """The ids of all slots [B, L]; a slot that is not among `rows` is shown up to its head."""
+        history, width = rows.history, self.prompts.shape[1]
+        seen = history.head.clone()
+        seen[rows.slot] = rows.position
+        new = seen - history.prompt_length
+        longest = int(new.max())
+        place = torch.arange(width + longest, device=seen.device) - (longest - new)[:, None]
+        own = (history.prompt_length[:, None] + place - width).clamp(0, history.tokens.shape[1] - 1)
+        ids = torch.where(
+            place < width,
+            self.prompts.gather(1, place.clamp(0, width - 1)),
+            history.tokens.gather(1, own),
+        )
+        return ids.masked_fill(place < 0, self.pad)

@@ -1,0 +1,241 @@
+"""`GenerationStrategy`: the loop `forward -> logits -> stages -> token`; `Sampling`: the plain one.
+
+Above `batch`, `plan` and `causal_lm`, below the doors. A strategy is also a valid
+`custom_generate=` callable of transformers.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from logitkit import custom_generate
+from logitkit.batch import Batch, expand
+from logitkit.causal_lm import CausalLM
+from logitkit.errors import RowError
+from logitkit.limits import row_limits
+from logitkit.ops import OK
+from logitkit.params import ResolvedParams, SamplingParams, resolve
+from logitkit.plan import Plan
+from logitkit.progress import Progress
+from logitkit.record import Record
+from logitkit.rows import Rows
+from logitkit.sampler import Choice, Sampler
+from logitkit.settings import Settings
+from logitkit.stage import Stage
+from logitkit.stages import DEFAULT_STAGES
+from logitkit.stages.transformers_list import TransformersList
+from logitkit.stops import StopRules
+
+
+@dataclass
+class Generation:
+    """One call under way: the model with its prompt, the batch, and what became of the rows."""
+
+    lm: CausalLM
+    batch: Batch
+    sampler: Sampler
+    progress: Progress
+    record: Record
+
+
+class GenerationStrategy(ABC):
+    """How tokens are made, once the doors have said what is wanted.
+
+    `params` is one `SamplingParams` or a list with one per prompt; None reads transformers'
+    generation config. `tokenizer` is needed for text (stop strings, bad words, `.texts`).
+    As `model.generate(custom_generate=...)` it keeps the caller's processors and criteria;
+    transformers hands on neither `streamer=` nor `tokenizer=`, so give them here.
+    """
+
+    def __init__(
+        self,
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        tokenizer: Any = None,
+        *,
+        stages: Sequence[Stage] = DEFAULT_STAGES,
+        backend: str = "auto",
+        streamer: Any = None,
+    ) -> None:
+        if params is not None:
+            params = (params,) if isinstance(params, SamplingParams) else tuple(params)
+        self.params = params
+        self.tokenizer = tokenizer
+        self.stages = tuple(stages)
+        self.backend = backend
+        self.streamer = streamer
+
+    def __call__(
+        self,
+        model: Any,
+        input_ids: Tensor,
+        logits_processor: Any = None,
+        stopping_criteria: Any = None,
+        generation_config: Any = None,
+        **model_kwargs: Any,
+    ) -> Any:
+        """What transformers calls with `custom_generate=`; the rows are expanded already.
+
+        What `generation_config` alone asks of the sampling (processors, eos, length) is replaced by
+        the strategy's own params, or read from it when there are none.
+        """
+        # No model input may be named in this signature: transformers would take it out.
+        settings = custom_generate.settings(
+            input_ids, self.params, logits_processor or (), stopping_criteria or (),
+            generation_config, model_kwargs,
+        )  # fmt: skip
+        return self.generate(model, input_ids, settings)
+
+    @torch.no_grad()
+    def generate(self, model: Any, input_ids: Tensor, settings: Settings) -> Any:
+        """Run one call on `input_ids` [B, L], one line per row (`n` samples are `n` lines).
+
+        Returns [B, L + T] int64, or a `DecoderOnlyOutput` with `return_dict`. A request whose row
+        cannot be decided stops; the others finish, then its `RowError` is raised with their result
+        in `output`.
+        """
+        streamer = self.streamer
+        try:
+            generation = self._begin(model, input_ids, settings)
+            if streamer is not None:
+                streamer.put(input_ids.cpu())
+            self.run(generation)
+        finally:
+            if streamer is not None:
+                streamer.end()
+        return _finished(generation, settings, input_ids, texts=self.tokenizer is not None)
+
+    @abstractmethod
+    def run(self, generation: Generation) -> None:
+        """Make tokens until every row is over."""
+
+    def _begin(self, model: Any, input_ids: Tensor, settings: Settings) -> Generation:
+        inputs = dict(settings.model_inputs)
+        mask = inputs.pop("attention_mask", None)
+        lm = CausalLM(model, input_ids, mask, **inputs)
+        resolved = [
+            resolve(
+                p,
+                tokenizer=self.tokenizer,
+                eos_token_ids=settings.eos_token_ids,
+                vocab_size=lm.vocab_size,
+            )
+            for p in settings.params
+        ]
+        _check_logprobs(resolved, lm.vocab_size, settings.return_dict)
+        params = expand(resolved, len(input_ids))
+        lengths = lm.lengths.tolist()
+        limits = row_limits(params, lengths, settings.max_new_tokens, lm)
+        rules = [
+            StopRules(p, self.tokenizer, limit) for p, limit in zip(params, limits, strict=True)
+        ]
+        device = lm.lengths.device
+        prompts = input_ids.to(device, torch.int64)
+        pad = _pad(settings, params, limits)
+        stages = self.stages
+        if settings.processors:
+            mine = TransformersList(settings.processors, prompts, pad)
+            place = next(
+                (i for i, s in enumerate(stages) if s.is_filter or s.op == "temperature"),
+                len(stages),
+            )
+            stages = (*stages[:place], mine, *stages[place:])
+        batch = Batch.start(
+            params,
+            [row[len(row) - length :] for row, length in zip(prompts, lengths, strict=True)],
+            stages,
+            vocab_size=lm.vocab_size,
+            room=min(max(limits), 1024) + 1,
+            device=device,
+            backend=self.backend,
+        )
+        record = Record(params, scores=settings.output_scores, logits=settings.output_logits)
+        sampler = Sampler(batch.plan, params, keeps_logits=record.keeps_logits)
+        progress = Progress(prompts, rules, pad, settings.criteria, self.streamer)
+        return Generation(lm, batch, sampler, progress, record)
+
+
+class Sampling(GenerationStrategy):
+    """Plain decoding: one forward, one token per row."""
+
+    def run(self, generation: Generation) -> None:
+        lm, batch, progress = generation.lm, generation.batch, generation.progress
+        logits = lm.prefill().to(batch.seed.device)
+        while True:
+            rows = batch.rows()
+            choice = generation.sampler.choose(logits, rows)
+            drawn = choice.tokens.tolist()
+            if failed := progress.failed(drawn):
+                progress.failures.append(_failure(batch.plan, logits, rows, choice, failed))
+            taken = progress.advance(choice.tokens, drawn)
+            generation.record.add(logits, choice, progress.tokens, taken)
+            batch.commit(progress.tokens, taken)
+            progress.stream()
+            progress.judge(generation.record.scores)
+            if progress.done:
+                return
+            logits = lm(progress.tokens[:, None])[:, -1].to(batch.seed.device)
+
+
+def _failure(
+    plan: Plan, logits: Tensor, rows: Rows, choice: Choice, slots: Sequence[int]
+) -> RowError:
+    """The error for the rows in `slots`, which could not be decided."""
+    mine = torch.zeros_like(choice.status, dtype=torch.bool)
+    mine[list(slots)] = True
+    try:
+        plan.refuse(logits, rows, torch.where(mine, choice.status, OK), choice.tokens)
+    except RowError as error:
+        return error
+
+
+def _finished(generation: Generation, settings: Settings, input_ids: Tensor, texts: bool) -> Any:
+    """What the call returns; raises the first failure, with the result in `output`."""
+    progress = generation.progress
+    progress.settle(input_ids.device)
+    result: Any = progress.sequences
+    if settings.return_dict:
+        pad = settings.pad_token_id
+        result = generation.record.output(progress, generation.lm.cache, pad, texts=texts)
+    if not progress.failures:
+        return result
+    first, *later = progress.failures
+    for other in later:
+        first.add_note(f"later: {other}")
+        if isinstance(first, RowError) and isinstance(other, RowError):
+            first.slots = (*first.slots, *other.slots)
+    vars(first)["output"] = result
+    raise first
+
+
+def _check_logprobs(params: Sequence[ResolvedParams], vocab_size: int, return_dict: bool) -> None:
+    for p in params:
+        if p.logprobs is not None and not return_dict:
+            raise ValueError(
+                f"`logprobs`={p.logprobs} has nowhere to go in a tensor of tokens: "
+                "pass return_dict_in_generate=True"
+            )
+        if p.logprobs is not None and p.logprobs > vocab_size:
+            raise ValueError(
+                f"`logprobs`={p.logprobs}, but there are only {vocab_size} tokens: ask for fewer"
+            )
+
+
+def _pad(settings: Settings, params: Sequence[ResolvedParams], limits: Sequence[int]) -> int:
+    """What stands behind the end of a row: the pad id, else the first eos id."""
+    if settings.pad_token_id is not None:
+        return settings.pad_token_id
+    if settings.eos_token_ids:
+        return settings.eos_token_ids[0]
+    stops = any(p.stop or p.stop_token_ids or p.stop_regex for p in params)
+    if len(params) > 1 and (stops or settings.criteria or len(set(limits)) > 1):
+        raise ValueError(
+            "`pad_token_id`: rows may end at different tokens, and neither a pad nor an eos id is "
+            "known to fill the shorter ones; pass pad_token_id="
+        )
+    return 0

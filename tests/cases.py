@@ -1,0 +1,91 @@
+"""Every stage and the requests that make it act: one line here puts a stage under the laws."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from logitkit import Rows, SamplingParams, Stage, stages
+
+
+@dataclass(frozen=True, eq=False)
+class NearBest(Stage):
+    """A user's stage without state: keep logits within a gap of the largest. Neutral: 0."""
+
+    gap: float = 0.0
+
+    def apply(self, logits: Tensor, rows: Rows) -> Tensor:
+        gap = rows["gap"]
+        floor = logits.amax(-1, keepdim=True) - gap
+        return logits.masked_fill((gap > 0) & (logits < floor), -torch.inf)
+
+
+@dataclass(frozen=True, eq=False)
+class Streak(Stage):
+    """A user's stage with a state: penalise a token by how often it was just written in a row."""
+
+    streak: float = 0.0
+
+    def apply(self, logits: Tensor, rows: Rows) -> Tensor:
+        last, length = rows.state(self).unbind(-1)
+        token = torch.arange(logits.shape[-1])
+        penalty = rows["streak"].float() * length[:, None]
+        return torch.where(token == last[:, None], logits - penalty, logits)
+
+    def init(self, columns: dict[str, Tensor]) -> Tensor:
+        none = torch.full_like(columns["streak"], -1, dtype=torch.int64)
+        return torch.stack([none, torch.zeros_like(none)], -1)  # [B, 2]: token, length
+
+    def advance(self, state: Tensor, tokens: Tensor, columns: dict[str, Tensor]) -> Tensor:
+        last, length = state.unbind(-1)
+        return torch.stack([tokens, torch.where(tokens == last, length + 1, 1)], -1)
+
+
+class Case(NamedTuple):
+    """A stage, and keywords of `SamplingParams` under which it changes most rows."""
+
+    stage: type[Stage]
+    requests: tuple[Mapping[str, Any], ...]
+
+    @property
+    def params(self) -> list[SamplingParams]:
+        """The requests, each with a seed of its own."""
+        return [SamplingParams(sampling_seed=7 + i, **r) for i, r in enumerate(self.requests)]
+
+
+def case(stage: type[Stage], *requests: Mapping[str, Any]) -> Case:
+    return Case(stage, requests)
+
+
+MANY = {token: 0.25 * token - 4.0 for token in range(32)}
+DRY = {"dry_multiplier": 0.8, "dry_sequence_breakers": ()}
+BROKEN = {"dry_multiplier": 1.5, "dry_sequence_breakers": ((2,), (0, 1), (3, 1, 2))}
+XTC = {"xtc_probability": 1.0}
+
+CASES = (
+    case(stages.AllowedTokenIds, {"allowed_token_ids": range(0, 40, 3)}, {"allowed_token_ids": [31, 32, 64, 66]}),
+    case(stages.LogitBias, {"logit_bias": {0: 5.0, 63: -3.0, 64: float("-inf")}}, {"logit_bias": MANY}),
+    case(stages.BadWords, {"bad_words_ids": [[0], [1, 2], [0, 1, 3], [2, 2]]}, {"bad_words_ids": [[3, 0], [65]]}),
+    case(stages.RepetitionPenalty, {"repetition_penalty": 1.3}, {"repetition_penalty": 0.6}),
+    case(stages.PresencePenalty, {"presence_penalty": 1.5}, {"presence_penalty": -0.7}),
+    case(stages.FrequencyPenalty, {"frequency_penalty": 0.9}, {"frequency_penalty": -0.4}),
+    case(stages.Dry, DRY, DRY | {"dry_base": 1.0, "dry_allowed_length": 1}, BROKEN, DRY | {"dry_range": 5}),
+    case(stages.NoRepeatNgram, {"no_repeat_ngram_size": 1}, {"no_repeat_ngram_size": 2}, {"no_repeat_ngram_size": 3}),
+    case(stages.MinNewTokens, {"min_new_tokens": 3, "stop_token_ids": [4, 66]}, {"min_new_tokens": 99}),
+    case(stages.Temperature, {"temperature": 0.0}, {"temperature": 0.7}, {"temperature": 1.9}, {"dynatemp_range": 0.8}),
+    case(stages.TopNSigma, {"top_n_sigma": 1.0}, {"top_n_sigma": 0.3}),
+    case(stages.TopH, {"top_h": 0.3}, {"top_h": 0.8}, {"top_h": 1.0}),
+    case(stages.TopK, {"top_k": 1}, {"top_k": 5}, {"top_k": 66}),
+    case(stages.TopP, {"top_p": 0.9}, {"top_p": 0.3}, {"top_p": 1e-9}),
+    case(stages.MinP, {"min_p": 0.05}, {"min_p": 0.5}, {"min_p": 1.0}),
+    case(stages.TypicalP, {"typical_p": 0.9}, {"typical_p": 0.2}),
+    case(stages.EpsilonCutoff, {"epsilon_cutoff": 0.01}, {"epsilon_cutoff": 0.3}),
+    case(stages.EtaCutoff, {"eta_cutoff": 0.01}, {"eta_cutoff": 0.4}),
+    case(stages.Xtc, XTC, XTC | {"xtc_threshold": 0.02}, {"xtc_probability": 0.5, "xtc_threshold": 0.05}),
+    case(NearBest, {"extra": {"gap": 2.0}}, {"extra": {"gap": 5.5}}),
+    case(Streak, {"extra": {"streak": 1.25}}, {"extra": {"streak": -0.5}}),
+)  # fmt: skip

@@ -1,0 +1,253 @@
+"""The CPU kernels against plain torch: the same survivors, the same tokens, the same refusals.
+
+Where a mass lies within 1e-6 of its threshold the survivors may differ by rounding: those rows are
+checked against the oracle's margin, counted, and their number is bounded.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import oracle
+import pytest
+import torch
+from helpers import INF, OPS, arguments, histories, logit_rows, start, tensors, use_threads
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from logitkit import SamplingParams
+from logitkit.ops import BAD, EMPTY, FILTERS, OK, ORDER, numba_ops, reference
+
+FILTER_ARGUMENTS = {name for stage in FILTERS for name in ORDER[stage]}
+SIZES = (1, 2, 17, 63, 64, 65, 1023, 1024, 1025, 4097)
+HUGE = 128_256
+
+EVERY_FILTER: tuple[dict[str, Any], ...] = (
+    {"top_n_sigma": 1.5},
+    {"top_n_sigma": 0.01},
+    {"top_h": 0.4},
+    {"top_h": 1.0},
+    {"top_k": 1},
+    {"top_k": 40},
+    {"top_k": 2500},
+    {"top_k": 60_000},
+    {"top_p": 0.9},
+    {"top_p": 0.999},
+    {"top_p": 0.01},
+    {"min_p": 0.05},
+    {"min_p": 1.0},
+    {"typical_p": 0.9},
+    {"typical_p": 0.2},
+    {"epsilon_cutoff": 3e-4},
+    {"eta_cutoff": 2e-3},
+    {"xtc_probability": 1.0, "xtc_threshold": 0.1},
+    {"xtc_probability": 1.0, "xtc_threshold": 1e-4},
+    {"xtc_probability": 1.0, "xtc_threshold": 0.0},
+    {"xtc_probability": 0.5, "xtc_threshold": 0.05},
+)
+EVERY_EDIT: tuple[dict[str, Any], ...] = (
+    {"allowed_token_ids": [0]},
+    {"logit_bias": {0: 2.5}},
+    {"logit_bias": {0: -INF}, "top_k": 3},
+    {"bad_words_ids": [[1], [0, 1], [2, 2, 0]]},
+    {"repetition_penalty": 1.3},
+    {"presence_penalty": 0.4, "frequency_penalty": 0.3},
+    {"frequency_penalty": -0.9, "repetition_penalty": 0.8},
+    {"dry_multiplier": 0.9, "dry_sequence_breakers": [[2], [1, 3], [4, 0, 1]]},
+    {"dry_multiplier": 0.9, "dry_sequence_breakers": [], "dry_range": 6, "dry_base": 2.5},
+    {"no_repeat_ngram_size": 1},
+    {"no_repeat_ngram_size": 3},
+    {"min_new_tokens": 50, "stop_token_ids": [0]},
+    {"temperature": 0.0},
+    {"temperature": 0.6},
+    {"temperature": 3.0, "dynatemp_range": 2.5, "dynatemp_exponent": 1.5},
+    {"dynatemp_range": 0.5},
+    {"temperature": 0.1, "dynatemp_range": 4.0},
+)
+EVERYTHING: dict[str, Any] = {
+    "logit_bias": {0: 0.5, 1: -0.25},
+    "bad_words_ids": [[1, 2]],
+    "repetition_penalty": 1.1,
+    "presence_penalty": 0.1,
+    "frequency_penalty": 0.2,
+    "dry_multiplier": 0.8,
+    "dry_sequence_breakers": [[3]],
+    "no_repeat_ngram_size": 4,
+    "min_new_tokens": 30,
+    "temperature": 0.8,
+    "dynatemp_range": 0.2,
+    "top_n_sigma": 2.5,
+    "top_h": 0.9,
+    "top_k": 50,
+    "top_p": 0.95,
+    "min_p": 0.001,
+    "typical_p": 0.97,
+    "epsilon_cutoff": 1e-4,
+    "eta_cutoff": 1e-4,
+    "xtc_probability": 0.5,
+    "xtc_threshold": 0.05,
+}
+
+
+def fitting(request: dict[str, Any], vocab_size: int) -> SamplingParams:
+    """The request without ids that this vocabulary lacks."""
+    request = dict(request)
+    if "logit_bias" in request:
+        biases = request["logit_bias"].items()
+        request["logit_bias"] = {token: bias for token, bias in biases if token < vocab_size}
+    for name in {"bad_words_ids", "dry_sequence_breakers"} & set(request):
+        request[name] = [ids for ids in request[name] if max(ids) < vocab_size]
+    return SamplingParams(**{"sampling_seed": 11} | request)
+
+
+def compare(
+    logits: Tensor, params: SamplingParams | Sequence[SamplingParams], prompts: list[list[int]]
+) -> int:
+    """Assert that both backends agree on every row; the number of rows decided by rounding."""
+    size, width = logits.shape
+    several = [params] * size if isinstance(params, SamplingParams) else list(params)
+    seeded = [dataclasses.replace(p, sampling_seed=100 + i) for i, p in enumerate(several)]
+    batch = start(seeded, prompts, width, prompt_lengths=[len(p) // 2 for p in prompts])
+    rows, given = batch.rows(), arguments(batch)
+    want, want_status = reference.process_logits(logits, *tensors(rows), **given)
+    got, got_status = numba_ops.process_logits(logits, *tensors(rows), **given)
+    assert got_status.tolist() == want_status.tolist()
+    same = ((want > -INF) == (got > -INF)).all(-1) | (want_status != OK)
+    rounded = (~same).nonzero().flatten().tolist()
+    if rounded:
+        edits = {k: v for k, v in given.items() if k not in FILTER_ARGUMENTS}
+        edited, _ = reference.process_logits(logits, *tensors(rows), **edits)
+        for r in rounded:
+            kept, margin = oracle.chain(edited[r].double().numpy(), oracle_values(batch.params[r]))
+            assert margin < oracle.MARGIN, (
+                f"row {r}, {batch.params[r]}: torch keeps {int((want[r] > -INF).sum())}, numba "
+                f"{int((got[r] > -INF).sum())}, the oracle {int(kept.sum())} (margin {margin:.2e})"
+            )
+    decided = same & (want_status == OK)
+    survived = decided[:, None] & (want > -INF)
+    torch.testing.assert_close(got[survived], want[survived], rtol=3e-7, atol=0)
+    tokens, status = reference.sample_tokens(logits, *tensors(rows), **given)
+    drawn, drawn_status = numba_ops.sample_tokens(logits, *tensors(rows), **given)
+    assert drawn_status.tolist() == status.tolist() == want_status.tolist()
+    agreed = same | (want_status != OK)
+    assert drawn[agreed].tolist() == tokens[agreed].tolist()
+    return len(rounded)
+
+
+def oracle_values(params: SamplingParams) -> dict[str, float]:
+    """The filters of a request as the oracle takes them (XTC as if its coin said yes)."""
+    if params.temperature == 0:
+        return {}
+    values = {name: getattr(params, name) for name in oracle.FILTERS}
+    if params.xtc_probability == 0:
+        del values["xtc_threshold"]
+    return values
+
+
+def test_both_backends_have_the_same_names_and_signatures() -> None:
+    for name in ("process_logits", "sample_tokens"):
+        signatures = {inspect.signature(getattr(ops, name)) for ops in OPS.values()}
+        assert len(signatures) == 1
+    assert {ops.BACKEND for ops in OPS.values()} == set(OPS)
+    for ops in OPS.values():
+        assert set(ORDER) >= ops.FUSED
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_every_stage_alone_agrees_at_every_size(size: int) -> None:
+    rounded = 0
+    for kind, logits in logit_rows(4, size, seed=size).items():
+        prompts = histories(4, size)
+        for request in EVERY_FILTER + EVERY_EDIT:
+            if kind != "random" and request.get("allowed_token_ids"):
+                continue
+            rounded += compare(logits, fitting(request, size), prompts)
+    assert rounded <= 12  # of about 1,600 rows: flat rows whose masses are simple fractions
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_all_stages_together_agree_at_every_size(size: int) -> None:
+    rounded = 0
+    for logits in logit_rows(8, size, seed=size).values():
+        rounded += compare(logits, fitting(EVERYTHING, size), histories(8, size))
+    assert rounded <= 2
+
+
+def extreme_rows(num_rows: int, vocab_size: int) -> dict[str, Tensor]:
+    """Finite logits at the edges of float32, and rows that are hard on approximations."""
+    g = torch.Generator().manual_seed(vocab_size)
+    normal = torch.randn(num_rows, vocab_size, generator=g)
+    ten = torch.full_like(normal, -INF)
+    ten[:, :: max(1, vocab_size // 10)] = normal[:, :: max(1, vocab_size // 10)]
+    neighbours = (normal * 2).round() * 2.0**-23 + 1.0  # a division makes some of them equal
+    return {
+        "huge": (normal / normal.abs().amax()) * 3.4e38,
+        "all near the largest float": torch.full_like(normal, 3.0e38) + normal.round() * 1e37,
+        "all near the least float": torch.full_like(normal, -3.0e38) + normal.round() * 1e37,
+        "denormal": normal * 1e-40,
+        "signed zeros": torch.where(normal > 0, 0.0, -0.0),
+        "far from zero": 1e5 + 3 * normal,
+        "far below zero": -3e6 + normal,
+        "very wide": 300 * normal,
+        "all but ten masked": ten,
+        "neighbouring floats": neighbours,
+        "two values": torch.where(normal > 1.5, 1.0, -11.0),
+    }
+
+
+@pytest.mark.parametrize("size", [3, 150, 5000])
+def test_extreme_rows_agree(size: int) -> None:
+    rounded = 0
+    for logits in extreme_rows(3, size).values():
+        for request in (*EVERY_FILTER, *EVERY_EDIT[:1], *EVERY_EDIT[4:], EVERYTHING):
+            rounded += compare(logits, fitting(request, size), histories(3, size))
+    assert rounded <= 12
+
+
+EXTREME_PARAMETERS: tuple[dict[str, Any], ...] = (
+    {"temperature": 1e-30},
+    {"temperature": 3e38},
+    {"temperature": 1e-30, "top_k": 3},
+    {"repetition_penalty": 1e-30},
+    {"repetition_penalty": 3e38},
+    {"presence_penalty": 3e38, "frequency_penalty": 3e38},
+    {"presence_penalty": -3e38, "frequency_penalty": -3e38},
+    {"logit_bias": {0: -3e38, 1: 3e38}},
+    {"dry_multiplier": 3e38, "dry_base": 3e38, "dry_sequence_breakers": []},
+    {"dry_multiplier": 1e-30, "dry_base": 1.0, "dry_sequence_breakers": []},
+    {"dry_multiplier": 1.0, "dry_allowed_length": 2**31 - 1, "dry_sequence_breakers": []},
+    {"dry_multiplier": 1.0, "dry_range": 2**31 - 1, "dry_sequence_breakers": []},
+    {"no_repeat_ngram_size": 2**31 - 1},
+    {"min_new_tokens": 2**31 - 1},
+    {"dynatemp_range": 3e38},
+    {"temperature": 2.0, "dynatemp_range": 2.0, "dynatemp_exponent": 300.0},
+    {"temperature": 2.0, "dynatemp_range": 1.0, "dynatemp_exponent": 1e-300},
+    {"top_k": 2**31 - 1},
+    {"top_n_sigma": 1e-300},
+    {"top_n_sigma": 3e38},
+    {"top_h": 1e-300},
+    {"top_p": 5e-324},
+    {"top_p": 1 - 2.0**-53},
+    {"min_p": 5e-324},
+    {"typical_p": 5e-324},
+    {"typical_p": 1 - 2.0**-53},
+    {"epsilon_cutoff": 5e-324},
+    {"epsilon_cutoff": 1 - 2.0**-53},
+    {"eta_cutoff": 5e-324},
+    {"eta_cutoff": 1 - 2.0**-53},
+    {"xtc_probability": 1.0, "xtc_threshold": 5e-324},
+    {"xtc_probability": 1.0, "xtc_threshold": 1.0},
+)
+
+
+@pytest.mark.parametrize("kind", ["random", "spike", "masked", "very wide", "huge", "denormal"])
+def test_extreme_parameters_agree(kind: str) -> None:
+    size = 1100
+    logits = (logit_rows(3, size) | extreme_rows(3, size))[kind]
+    for request in EXTREME_PARAMETERS:
+        compare(logits, fitting(request, size), histories(3, size))
