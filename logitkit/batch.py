@@ -126,7 +126,7 @@ class Batch:
         history, n = self.history, tokens.shape[1]
         self._make_room(n)
         place = history.head[:, None]
-        if n > 1:
+        if n != 1:
             place = place + torch.arange(n, device=tokens.device)
         history.tokens.scatter_(1, place, tokens)
         for stage, state in self.states.items():

@@ -53,7 +53,7 @@ def demo(
             help="A Hub id or a local folder; else SmolLM2-135M-Instruct (93 MB, fetched once).",
         ),
     ] = None,
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="The longest answer, in tokens.")] = 64,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="The longest answer, in tokens.")] = 48,
     seed: Annotated[int, typer.Option(min=0, max=2**64 - 1, help="The seed of every request.")] = 7,
 ) -> None:
     """Generate for four requests with different parameters in one batch, and say what it costs."""

@@ -6,7 +6,7 @@ feeds the streamer and asks the caller's stopping criteria.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -60,33 +60,30 @@ class Progress:
         """New tokens per row, [B] int64."""
         return torch.tensor(self._lengths, device=self._sequences.device)
 
-    def failed(self, tokens: Sequence[int]) -> list[int]:
-        """The running rows for which no token could be drawn (-1)."""
-        return [slot for slot in self._running if tokens[slot] < 0]
+    def fail(self, drawn: Sequence[int]) -> list[int]:
+        """Stop the running rows for which no token could be drawn (-1), and return them."""
+        failed = [slot for slot in self._running if drawn[slot] < 0]
+        self._stop(dict.fromkeys(failed, "error"))
+        return failed
 
     def advance(self, tokens: Tensor, drawn: Sequence[int]) -> Tensor | None:
         """Take one token per running row; return how many each row took [B], None for one each.
 
-        `drawn` are the values of `tokens`. A row with -1 stops here and takes nothing.
+        `drawn` are the values of `tokens` [B].
         """
-        ended = []
-        for slot in self._running:
-            reason = self._push(slot, drawn[slot])
-            if reason is not None:
-                self.finish_reasons[slot] = reason
-                ended.append(slot)
-        taken = None
         mask = self._mask
-        if any(drawn[slot] < 0 for slot in ended):
-            mask = tokens >= 0 if mask is None else mask & (tokens >= 0)
         if mask is not None:
             tokens = torch.where(mask, tokens, self.pad)
-            taken = mask.long()
         self.tokens = tokens
         self._append(tokens)
-        if ended:
-            self._drop(ended)
-        return taken
+        ended = {}
+        for slot in self._running:
+            self._lengths[slot] += 1
+            reason = self._push(slot, drawn[slot])
+            if reason is not None:
+                ended[slot] = reason
+        self._stop(ended)
+        return None if mask is None else mask.long()
 
     def judge(self, scores: tuple[Tensor, ...] | None) -> None:
         """Ask the caller's criteria about the sequences so far, and stop the rows they end."""
@@ -94,11 +91,7 @@ class Progress:
             return
         verdict = self._criteria(self.sequences, scores)
         over = torch.as_tensor(verdict).expand(len(self.rules)).tolist()
-        ended = [slot for slot in self._running if over[slot]]
-        for slot in ended:
-            self.finish_reasons[slot] = "criteria"
-        if ended:
-            self._drop(ended)
+        self._stop({slot: "criteria" for slot in self._running if over[slot]})
 
     def stream(self) -> None:
         """Hand the newest tokens [B] to the streamer."""
@@ -110,9 +103,6 @@ class Progress:
         self._sequences = self.sequences.to(device, copy=True)
 
     def _push(self, slot: int, token: int) -> str | None:
-        if token < 0:
-            return "error"
-        self._lengths[slot] += 1
         try:
             finish = self.rules[slot].push(token)
         except StopRegexTimeout as error:
@@ -128,7 +118,11 @@ class Progress:
         self._sequences[:, self._width] = tokens
         self._width += 1
 
-    def _drop(self, ended: Sequence[int]) -> None:
-        self._running = [slot for slot in self._running if slot not in ended]
-        mask = [reason is None for reason in self.finish_reasons]
-        self._mask = torch.tensor(mask, device=self._sequences.device)
+    def _stop(self, reasons: Mapping[int, str]) -> None:
+        if not reasons:
+            return
+        for slot, reason in reasons.items():
+            self.finish_reasons[slot] = reason
+        running = [reason is None for reason in self.finish_reasons]
+        self._running = [slot for slot, runs in enumerate(running) if runs]
+        self._mask = torch.tensor(running, device=self._sequences.device)

@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -63,8 +63,8 @@ class Stage(LogitsProcessor):
 
     def op_args(self, rows: Rows) -> dict[str, Tensor]:
         """What the fused operation needs of this stage: by default the fields' columns."""
-        columns = rows.columns
-        return {name: columns[name] for name in _field_names(type(self))}
+        columns, kind = rows.columns, cast(Any, type(self))
+        return {name: columns[name] for name in _field_names(kind)}
 
     def value(self, params: SamplingParams, name: str) -> Any:
         """One request's value of the field `name`."""

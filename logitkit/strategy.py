@@ -170,8 +170,10 @@ class Sampling(GenerationStrategy):
             rows = batch.rows()
             choice = generation.sampler.choose(logits, rows)
             drawn = choice.tokens.tolist()
-            if failed := progress.failed(drawn):
+            if failed := progress.fail(drawn):
                 progress.failures.append(_failure(batch.plan, logits, rows, choice, failed))
+                if progress.done:
+                    return
             taken = progress.advance(choice.tokens, drawn)
             generation.record.add(logits, choice, progress.tokens, taken)
             batch.commit(progress.tokens, taken)

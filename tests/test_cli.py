@@ -29,7 +29,7 @@ def test_demo_hands_its_options_on(monkeypatch: pytest.MonkeyPatch) -> None:
     options = ["--model", "some/model", "--max-new-tokens", "5", "--seed", str(2**64 - 1)]
     assert run_with(demo, monkeypatch, *options).exit_code == 0
     assert calls == [
-        (None, {"max_new_tokens": 64, "seed": 7}),
+        (None, {"max_new_tokens": 48, "seed": 7}),
         ("some/model", {"max_new_tokens": 5, "seed": 2**64 - 1}),
     ]
 

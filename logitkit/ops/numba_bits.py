@@ -57,13 +57,60 @@ def value_of(key):
 
 @internal()
 def least_float_from(reference, gap):
-    """The smallest float32 v with float64(v) - reference >= gap."""
-    key = key_of(np.float32(reference + gap))
-    while np.float64(value_of(key)) - reference < gap:
-        key += np.int32(1)
-    while np.float64(value_of(key - np.int32(1))) - reference >= gap:
-        key -= np.int32(1)
-    return value_of(key)
+    """The smallest finite float32 v with float64(v) - reference >= gap; +inf if there is none."""
+    return value_of(np.int32(least_key_from(reference, 0.0, gap)))
+
+
+@internal()
+def least_key_from(a, b, limit):
+    """The least key of a finite float32 v with (float64(v) - a) + b >= limit, by bisection.
+
+    Stepping from a guess would not do: near zero a billion floats may satisfy as one.
+    """
+    low, high = np.int64(-0x7F800000), np.int64(0x7F800000)
+    while low < high:
+        middle = (low + high) >> 1
+        if (np.float64(value_of(np.int32(middle))) - a) + b >= limit:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@intrinsic
+def double_from_bits(context: Any, bits: Any) -> Any:
+    """The float64 with the given int64 bit pattern."""
+
+    def codegen(_: Any, builder: Any, __: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.DoubleType())
+
+    return types.float64(types.int64), codegen
+
+
+@internal(fastmath={"contract"})
+def exp_double(x):
+    """exp(x) for float64 x <= 0 to about one unit in the last place; 0 below -700."""
+    x = max(x, -701.0)
+    magic = 6755399441055744.0
+    n = x * 1.4426950408889634 + magic - magic
+    r = x - n * 0.6931471803691238
+    r = r - n * 1.9082149292705877e-10
+    p = 1.0 / 6227020800.0
+    p = p * r + 1.0 / 479001600.0
+    p = p * r + 1.0 / 39916800.0
+    p = p * r + 1.0 / 3628800.0
+    p = p * r + 1.0 / 362880.0
+    p = p * r + 1.0 / 40320.0
+    p = p * r + 1.0 / 5040.0
+    p = p * r + 1.0 / 720.0
+    p = p * r + 1.0 / 120.0
+    p = p * r + 1.0 / 24.0
+    p = p * r + 1.0 / 6.0
+    p = p * r + 0.5
+    p = p * r + 1.0
+    p = p * r + 1.0
+    scale = double_from_bits((np.int64(n) + 1023) << 52)
+    return p * scale if x > -700.0 else 0.0
 
 
 @internal(fastmath={"contract"})

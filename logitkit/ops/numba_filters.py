@@ -12,6 +12,7 @@ import numpy as np
 
 from logitkit.ops.numba_bits import (
     bits_from_float,
+    exp_double,
     internal,
     key_of,
     least_float_from,
@@ -87,6 +88,29 @@ def entropy_of(total, slope):
     return math.log(total) - slope / total
 
 
+@internal(fastmath={"reassoc"})
+def _exact_sums(values, top):
+    """How many values equal the top; the sums of e and of e * (top - value) over the others."""
+    best, rest, spread_out = 0, 0.0, 0.0
+    for i in range(values.shape[0]):
+        gap = np.float64(top) - np.float64(values[i])
+        best += gap == 0.0
+        weight = exp_double(-gap) if gap > 0.0 else 0.0
+        rest += weight
+        spread_out += weight * min(gap, 701.0)
+    return best, rest, spread_out
+
+
+@internal()
+def exact_entropy(v, top):
+    """The entropy in nats to float64 accuracy, that of a sharp peak included."""
+    best, rest, spread_out = 0, 0.0, 0.0
+    for start in range(0, v.shape[0], CHUNK):
+        found = _exact_sums(v[start : start + CHUNK], top)
+        best, rest, spread_out = best + found[0], rest + found[1], spread_out + found[2]
+    return math.log(best) + math.log1p(rest / best) + spread_out / (best + rest)
+
+
 @internal()
 def count_left(v):
     return _sum_and_count(v)[1]
@@ -98,7 +122,7 @@ def sigma_floor(v, top, n):
     total, count = _sum_and_count(v)
     deviation = math.sqrt(_squares(v, total / count) / count)
     floor = np.float64(top) - n * deviation
-    return least_float_from(0.0, floor) if floor > -3.0e38 else NONE
+    return least_float_from(0.0, floor)
 
 
 @internal()

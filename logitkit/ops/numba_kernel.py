@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit
 
 from logitkit.ops import BAD, EMPTY, OK, numba_edits, numba_filters, numba_mass, numba_row
-from logitkit.ops.numba_bits import internal
+from logitkit.ops.numba_bits import internal, key_of, value_of
 from logitkit.ops.numba_draw import coin, draw_gathered, draw_row
 from logitkit.ops.numba_row import CHUNK, FAR, LANES, NEAR
 from logitkit.ops.reference_filters import TOP_H_CANDIDATES
@@ -25,6 +25,7 @@ from logitkit.randomness import XTC_STREAM
 
 GATHERED = 4096  # how many entries may be gathered
 NONE, ALL = numba_filters.NONE, numba_filters.ALL
+MOST = np.float32(3.4e38)
 
 
 class Scratch(NamedTuple):
@@ -178,8 +179,7 @@ def _temperature(s, a, slot, top):
     left = numba_filters.count_left(s.y)
     if left <= 1:
         return np.float32(1.0)
-    total, slope = numba_filters.mass_and_slope(s.y, top, NONE, ALL, s.e)
-    relative = min(max(numba_filters.entropy_of(total, slope) / math.log(left), 0.0), 1.0)
+    relative = min(max(numba_filters.exact_entropy(s.y, top) / math.log(left), 0.0), 1.0)
     low, high = max(fixed - spread, 0.0), fixed + spread
     return np.float32(low + (high - low) * relative ** a.dynatemp_exponent[slot])
 
@@ -189,7 +189,11 @@ def _gather_best(s, k, low, divisor):
     """Gather a superset of the k best entries not below `low`; their number, -1 if too many."""
     floor = max(numba_row.lower_bound_of_kth(s.maxima, k, s.tops), low)
     if divisor != np.float32(1.0) and floor > NONE:  # a division may make neighbours equal
-        floor -= abs(floor) * np.float32(4.0e-7)
+        divided = floor / divisor
+        if divided < -MOST:
+            return -1
+        below = np.float64(value_of(key_of(divided) - np.int32(2))) * np.float64(divisor)
+        floor = min(floor, np.float32(below - abs(below) * 1.0e-7))
     if floor == NONE:
         return -1
     return numba_row.gather(s.y, s.maxima, floor, s.ids, s.values)
@@ -287,6 +291,9 @@ def _make_run_rows(digest: str) -> Callable[..., None]:
             if a.temperature.shape[0]:
                 divisor = _temperature(s, a, request, top)
             if top == ALL or (divisor > 0.0 and top / divisor == ALL):
+                continue
+            if divisor > 0.0 and top / divisor == NONE:
+                status[r] = EMPTY
                 continue
             status[r] = OK
             if a.temperature.shape[0] and a.temperature[request] == 0.0:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from logitkit.ops.numba_bits import exp_nonpositive, internal, key_of, value_of
+from logitkit.ops.numba_bits import exp_nonpositive, internal, least_key_from, value_of
 from logitkit.ops.numba_row import CHUNK
 
 BUCKETS = 512
@@ -187,15 +187,6 @@ def insertion_sort(keys, weights):
 @internal()
 def window_of_bound(a, b, bound):
     """The least and the largest float32 whose key is within the bound."""
-    center = a - b
-    least, most = key_of(np.float32(center - bound)), key_of(np.float32(center + bound))
-    one = np.int32(1)
-    while abs((np.float64(value_of(least)) - a) + b) > bound:
-        least += one
-    while abs((np.float64(value_of(least - one)) - a) + b) <= bound:
-        least -= one
-    while abs((np.float64(value_of(most)) - a) + b) > bound:
-        most -= one
-    while abs((np.float64(value_of(most + one)) - a) + b) <= bound:
-        most += one
-    return value_of(least), value_of(most)
+    least = value_of(np.int32(least_key_from(a, b, -bound)))
+    most = -value_of(np.int32(least_key_from(-a, -b, -bound)))
+    return least, most

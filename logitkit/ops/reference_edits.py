@@ -184,8 +184,13 @@ def dynamic_temperature(logits: Tensor, rows: Rows) -> Tensor:
     """The temperature of each row, [R, 1] float64; a row with one token left keeps 1."""
     fixed, spread = rows["temperature"], rows["dynatemp_range"]
     left = (logits > -torch.inf).sum(-1, keepdim=True)
-    log_p = logits.double().log_softmax(-1)
-    entropy = -torch.where(log_p > -torch.inf, log_p.exp() * log_p, 0.0).sum(-1, keepdim=True)
+    gap = logits.amax(-1, keepdim=True).double() - logits.double()
+    best = (gap == 0).sum(-1, keepdim=True).double()
+    weight = torch.where(gap > 0, (-gap).exp(), 0.0)
+    rest = weight.sum(-1, keepdim=True)
+    spread_out = torch.where(weight > 0, weight * gap, 0.0).sum(-1, keepdim=True)
+    # the logarithm of the mass in two parts, so that the entropy of a sharp peak keeps its digits
+    entropy = best.log() + (rest / best).log1p() + spread_out / (best + rest)
     relative = (entropy / left.clamp_min(2).double().log()).clamp(0.0, 1.0)
     low, high = (fixed - spread).clamp_min(0.0), fixed + spread
     dynamic = low + (high - low) * relative ** rows["dynatemp_exponent"]
