@@ -138,7 +138,8 @@ class LogitsPipeline(LogitsProcessor):
         """Criteria for `stop`, `stop_token_ids`, `stop_regex` and `max_new_tokens` of every row.
 
         Pass them as `stopping_criteria=` beside the pipeline: requests then end exactly at the
-        token. Without them the pipeline forces eos one token later.
+        token. Without them the pipeline forces eos one token later. (transformers fills the rest of
+        a finished row with pads only if it knows an eos, and asks criteria once per drafted block.)
         """
         self._has_criteria = True
         return StoppingCriteriaList([_Criteria(self)])

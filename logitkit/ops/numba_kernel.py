@@ -43,7 +43,7 @@ class Scratch(NamedTuple):
     masses: Any  # float64 [GATHERED]
     sort_keys: Any  # int32 [GATHERED + LANES]
     buckets: Any  # float64 [WAYS * BUCKETS]
-    histogram: Any  # int64 [2048]
+    histogram: Any  # int32 [WAYS, 2048]
     indices: Any  # int32 [CHUNK]
     e: Any  # float32 [CHUNK]
     uniforms: Any  # float32 [CHUNK]
@@ -67,8 +67,8 @@ def make_scratch(width: int) -> Scratch:
         keys=np.empty(GATHERED, np.float64),
         masses=np.empty(GATHERED, np.float64),
         sort_keys=np.empty(GATHERED + LANES, np.int32),
-        buckets=np.empty(numba_mass.WAYS * numba_mass.BUCKETS, np.float64),
-        histogram=np.empty(2048, np.int64),
+        buckets=np.empty(numba_row.WAYS * numba_mass.BUCKETS, np.float64),
+        histogram=np.empty((numba_row.WAYS, 2048), np.int32),
         indices=np.empty(CHUNK, np.int32),
         e=np.empty(CHUNK, np.float32),
         uniforms=np.empty(CHUNK, np.float32),

@@ -11,13 +11,14 @@ from __future__ import annotations
 import numpy as np
 
 from logitkit.ops.numba_bits import exp_nonpositive, internal, least_key_from, value_of
-from logitkit.ops.numba_row import CHUNK
+from logitkit.ops.numba_row import CHUNK, WAYS, exponentials
 
-BUCKETS = 512
-WAYS = 4  # buckets are kept this often: additions to the same one would wait for each other
+BUCKETS = 2048
 SMALL = 48
-GRAIN = 16
+GRAIN = 64
 RANGE = 24.0  # nats; what is less probable shares the last bucket at first
+LIMIT = 128.0  # nats; what is less probable weighs nothing
+PIVOTS = 33  # gathered keys whose median is the pivot
 
 
 @internal()
@@ -25,8 +26,9 @@ def bound_in_row(y, top, low, high, a, b, target, s):
     """The smallest bound whose entries inside the window weigh `target` or more (exp(y - top)).
 
     The first pass ranks in float32, which is quick but may misplace an entry next to the border of
-    a bucket; so what lies near the borders is gathered too, with exact keys. Further passes, for
-    rows with thousands of near ties, rank in float64.
+    a bucket; so what lies near the borders is gathered too, with exact keys. Rows with thousands of
+    near ties go on: a pivot taken from those gathered halves the range or is the tie itself, and
+    the next pass ranks what is left in float64.
     """
     n = 0
     if y.shape[0] <= s.keys.shape[0]:
@@ -36,10 +38,10 @@ def bound_in_row(y, top, low, high, a, b, target, s):
                 s.masses[n] = exp_nonpositive(y[i] - top)
                 n += 1
         return bound_of(s.keys[:n], s.masses[:n], target, s.buckets)
-    first, last, least, most, exact = 0.0, RANGE, 0.0, np.inf, False
+    first, last, least, most, exact = 0.0, RANGE, 0.0, LIMIT, False
     margin = 1.0e-6 * (abs(a - b) + RANGE)
     while True:
-        factor = BUCKETS / (last - first)
+        start_key, factor = least, BUCKETS / (last - first)
         s.buckets[:] = 0.0
         for start in range(0, y.shape[0], CHUNK):
             chunk = y[start : start + CHUNK]
@@ -49,20 +51,29 @@ def bound_in_row(y, top, low, high, a, b, target, s):
                 _rank_roughly(chunk, top, low, high, a - b, factor, s.indices, s.e)
             for j in range(CHUNK):
                 s.buckets[(j % WAYS) * BUCKETS + s.indices[j]] += s.e[j]
-        bucket, target = _reach(s.buckets, target)
+        bucket, missing = _reach(s.buckets, target)
         if bucket > 0:
             least = max(least, first + bucket / factor - margin)
         if bucket < BUCKETS - 1:
             most = min(most, first + (bucket + 1) / factor + margin)
-        n, below, first, last = _gather_between(
+        n, below = _gather_between(
             y, top, low, high, a, b, least, most, first, factor, bucket, exact, s
         )
-        target += below
         if n <= s.keys.shape[0]:
-            return bound_of(s.keys[:n], s.masses[:n], target, s.buckets)
-        if first == last:
-            return last
-        least, most, margin, exact = first, last, 1.0e-3 * (last - first) / BUCKETS, True
+            return bound_of(s.keys[:n], s.masses[:n], missing + below, s.buckets)
+        insertion_sort(s.keys[:PIVOTS], s.masses[:PIVOTS])
+        pivot = s.keys[PIVOTS // 2]
+        before, below, equal = _masses_around(y, top, low, high, a, b, start_key, least, pivot, s.e)
+        target -= before
+        if target <= below:
+            most = min(most, np.nextafter(pivot, -np.inf))
+        elif target <= below + equal:
+            return pivot
+        else:
+            least, target = np.nextafter(pivot, np.inf), target - below - equal
+        if least >= most:
+            return most
+        first, last, margin, exact = least, most, 1.0e-3 * (most - least) / BUCKETS, True
 
 
 @internal()
@@ -89,12 +100,12 @@ def _rank(chunk, top, low, high, a, b, first, factor, least, most, indices, weig
 
 @internal()
 def _gather_between(y, top, low, high, a, b, least, most, first, factor, bucket, exact, s):
-    """Collect the entries with keys in [least, most]: their number, the weight of those that were
-    ranked below the bucket, and their extreme keys. What does not fit is only counted."""
+    """Collect the entries with keys in [least, most]: their number, and the weight of those that
+    were ranked below the bucket. Stops with one too many when they do not fit."""
     middle, steps, step = np.float32(a - b), np.float32(factor), np.float64(factor)
     near = np.float32(least - 1.0e-6 * (abs(a - b) + least))
     far = np.float32(most + 1.0e-6 * (abs(a - b) + most))
-    n, below, found_least, found_most = 0, 0.0, np.inf, -np.inf
+    n, below = 0, 0.0
     for start in range(0, y.shape[0], GRAIN):
         segment = y[start : start + GRAIN]
         hit = 0
@@ -103,25 +114,48 @@ def _gather_between(y, top, low, high, a, b, least, most, first, factor, bucket,
             hit |= (near <= distance) & (distance <= far)
         if not hit:
             continue
+        if n + GRAIN > s.keys.shape[0]:
+            return s.keys.shape[0] + 1, below
         for j in range(GRAIN):
             value = segment[j]
             if not near <= abs(value - middle) <= far:
                 continue
             key = abs((np.float64(value) - a) + b)
-            if low <= value and value <= high and least <= key and key <= most:
-                weight = exp_nonpositive(value - top)
-                if weight == np.float32(0.0):
-                    continue
+            weight = exp_nonpositive(value - top)
+            if low <= value <= high and least <= key <= most and weight > np.float32(0.0):
                 if exact:
                     index = int(max(min((key - first) * step, BUCKETS - 1.0), 0.0))
                 else:
                     index = int(min(abs(value - middle) * steps, np.float32(BUCKETS - 1)))
                 below += weight if index < bucket else 0.0
-                found_least, found_most = min(found_least, key), max(found_most, key)
-                if n < s.keys.shape[0]:
-                    s.keys[n], s.masses[n] = key, weight
+                s.keys[n], s.masses[n] = key, weight
                 n += 1
-    return n, below, found_least, found_most
+    return n, below
+
+
+@internal()
+def _masses_around(y, top, low, high, a, b, start_key, least, pivot, e):
+    """The weight of the keys in [start_key, least), in [least, pivot), and of the pivot itself."""
+    before, below, equal = 0.0, 0.0, 0.0
+    for start in range(0, y.shape[0], CHUNK):
+        chunk = y[start : start + CHUNK]
+        exponentials(chunk, top, e)
+        found = _sums_around(chunk, low, high, a, b, start_key, least, pivot, e)
+        before, below, equal = before + found[0], below + found[1], equal + found[2]
+    return before, below, equal
+
+
+@internal(fastmath={"reassoc"})
+def _sums_around(chunk, low, high, a, b, start_key, least, pivot, e):
+    before, below, equal = 0.0, 0.0, 0.0
+    for j in range(chunk.shape[0]):
+        value = chunk[j]
+        key = abs((np.float64(value) - a) + b)
+        weight = np.float64(e[j] if (low <= value) & (value <= high) else np.float32(0.0))
+        before += weight if (start_key <= key) & (key < least) else 0.0
+        below += weight if (least <= key) & (key < pivot) else 0.0
+        equal += weight if key == pivot else 0.0
+    return before, below, equal
 
 
 @internal()

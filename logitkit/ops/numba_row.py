@@ -20,6 +20,7 @@ from logitkit.ops.numba_bits import (
 LANES = 64
 DEPTH = 16
 CHUNK = LANES * DEPTH
+WAYS = 4  # histograms are kept this often: additions to one bucket would wait for each other
 FLOAT32, BFLOAT16, FLOAT16 = 0, 1, 2
 NEAR, FAR = np.float32(4.0), np.float32(9.0)  # nats below the maximum
 NONE = np.float32(-np.inf)
@@ -227,19 +228,27 @@ def kth_largest_of(keys, k):
 
 @internal()
 def kth_largest(bits, k, histogram):
-    """The k-th largest value of any row: three passes over the bits of its keys (radix select)."""
-    prefix, below = np.int64(0), 32
+    """The k-th largest value of any row: three passes over the bits of its keys (radix select).
+
+    `histogram` has WAYS rows, because increments of one bucket would wait for each other.
+    """
+    prefix, below = np.int64(0), np.int64(32)
     for step in range(3):
-        shift = 21 - 11 * step if step < 2 else 0
+        shift = np.int64(21 - 11 * step if step < 2 else 0)
         size = np.int64(1) << (below - shift)
-        histogram[:size] = 0
-        for i in range(bits.shape[0]):
-            key = np.int64(order_key(bits[i])) + np.int64(0x80000000)
-            if key >> below == prefix:
-                histogram[(key >> shift) & (size - 1)] += 1
+        histogram[:, :size] = 0
+        for i in range(0, bits.shape[0], WAYS):
+            for way in range(WAYS):
+                key = np.int64(order_key(bits[i + way])) + np.int64(0x80000000)
+                histogram[way, (key >> shift) & (size - 1)] += key >> below == prefix
         bucket = size - 1
-        while histogram[bucket] < k:
-            k -= histogram[bucket]
+        while True:
+            count = np.int64(0)
+            for way in range(WAYS):
+                count += histogram[way, bucket]
+            if count >= k:
+                break
+            k -= count
             bucket -= 1
         prefix = (prefix << (below - shift)) | bucket
         below = shift

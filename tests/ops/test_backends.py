@@ -251,3 +251,167 @@ def test_extreme_parameters_agree(kind: str) -> None:
     logits = (logit_rows(3, size) | extreme_rows(3, size))[kind]
     for request in EXTREME_PARAMETERS:
         compare(logits, fitting(request, size), histories(3, size))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_nan_and_infinity_are_refused_wherever_they_stand(dtype: torch.dtype) -> None:
+    patterns = {
+        torch.float32: [0x7FC00000, 0xFFC00000, 0x7F800001, 0xFF800001, 0xFFFFFFFF, 0x7F800000],
+        torch.float16: [0x7E00, 0xFE00, 0x7C01, 0xFC01, 0xFFFF, 0x7C00],
+        torch.bfloat16: [0x7FC0, 0xFFC0, 0x7F81, 0xFF81, 0xFFFF, 0x7F80],
+    }
+    word = np.int32 if dtype == torch.float32 else np.int16
+    unsigned = np.uint32 if dtype == torch.float32 else np.uint16
+    size = 1090
+    places = [0, 1, 15, 63, 64, 1007, 1023, 1024, 1025, size - 1]
+    healthy = torch.randn(1 + len(places), size).to(dtype)
+    for pattern in patterns[dtype]:
+        logits = healthy.clone()
+        value = torch.from_numpy(np.array([pattern], unsigned).view(word)).view(dtype)
+        for row, place in enumerate(places):
+            logits[1 + row, place] = value
+        batch = start(SamplingParams(top_k=5), [[]] * len(logits), size)
+        for ops in OPS.values():
+            for given in ({}, arguments(batch)):
+                _, status = ops.process_logits(logits, *tensors(batch.rows()), **given)
+                assert status.tolist() == [OK] + [BAD] * len(places)
+                tokens, status = ops.sample_tokens(logits, *tensors(batch.rows()), **given)
+                assert status.tolist() == [OK] + [BAD] * len(places)
+                assert tokens[0] >= 0
+                assert (tokens[1:] == -1).all()
+
+
+@pytest.mark.parametrize("request_", [{}, {"top_k": 3}, {"top_p": 0.5}, {"temperature": 0.0}])
+def test_a_row_without_tokens_is_empty(request_: dict[str, Any]) -> None:
+    logits = torch.full((3, 70), -INF)
+    logits[1, 69] = 1.0
+    assert compare(logits, fitting(request_, 70), [[]] * 3) == 0
+    batch = start(fitting(request_, 70), [[]] * 3, 70)
+    for ops in OPS.values():
+        tokens, status = ops.sample_tokens(logits, *tensors(batch.rows()), **arguments(batch))
+        assert tokens.tolist() == [-1, 69, -1]
+        assert status.tolist() == [EMPTY, OK, EMPTY]
+
+
+def test_zeros_of_either_sign_are_one_value() -> None:
+    logits = torch.tensor([[-0.0, 0.0, -0.0, -1.0], [0.0, -0.0, -1.0, -0.0]])
+    for request in ({"temperature": 0.0}, {"top_k": 1}, {"min_p": 1.0}, {"top_p": 0.1}):
+        compare(logits, fitting(request, 4), [[], []])
+    batch = start(SamplingParams(temperature=0.0), [[], []], 4)
+    for ops in OPS.values():
+        tokens, _ = ops.sample_tokens(logits, *tensors(batch.rows()), **arguments(batch))
+        assert tokens.tolist() == [0, 0]
+
+
+def test_no_rows_are_no_result() -> None:
+    batch = start(fitting(EVERYTHING, 50), [[1, 2]], 50)
+    rows = batch.rows().select(torch.zeros(1, dtype=torch.bool))
+    for ops in OPS.values():
+        out, status = ops.process_logits(torch.zeros(0, 50), *tensors(rows), **arguments(batch))
+        assert out.shape == (0, 50)
+        assert len(status) == 0
+        tokens, _ = ops.sample_tokens(torch.zeros(0, 50), *tensors(rows), **arguments(batch))
+        assert len(tokens) == 0
+
+
+def test_tokens_beyond_the_logits_are_ignored_in_the_history() -> None:
+    prompts = [[0, 69, 70, 500, 70, 500], [500] * 8, [70, 1, 70, 1, 70]]
+    for logits in logit_rows(3, 70).values():
+        for request in (*EVERY_EDIT[4:], EVERYTHING):
+            compare(logits, fitting(request, 70), prompts)
+
+
+def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    size, num_rows = 1500, 37
+    for logits in (logit_rows(num_rows, size)["random"], logit_rows(num_rows, size)["bfloat16"]):
+        batch = start(fitting(EVERYTHING, size), histories(num_rows, size), size)
+        call = (logits, *tensors(batch.rows()))
+        alone, _ = numba_ops.process_logits(*call, **arguments(batch))
+        tokens, _ = numba_ops.sample_tokens(*call, **arguments(batch))
+        with monkeypatch.context() as patched:
+            use_threads(patched, work_per_thread=1000)
+            for _ in range(5):
+                shared, _ = numba_ops.process_logits(*call, **arguments(batch))
+                drawn, _ = numba_ops.sample_tokens(*call, **arguments(batch))
+                assert torch.equal(shared, alone)
+                assert torch.equal(drawn, tokens)
+        assert compare(logits, fitting(EVERYTHING, size), histories(num_rows, size)) <= 1
+
+
+def huge_rows() -> dict[str, Tensor]:
+    """Rows of a large vocabulary, the hard ones of DESIGN among them."""
+    g = torch.Generator().manual_seed(5)
+    random = 2.5 * torch.randn(1, HUGE, generator=g)
+    ties = random.clone()
+    ties[0, torch.randperm(HUGE, generator=g)[:60_000]] = 4.0
+    ten = torch.full_like(random, -INF)
+    ten[0, torch.randperm(HUGE, generator=g)[:10]] = random[0, :10]
+    spike = random.clone()
+    spike[0, 99_999] = 25.0
+    rows = {"random": random, "60,000 ties": ties, "flat": torch.zeros(1, HUGE), "spike": spike}
+    return rows | {"bfloat16": random.bfloat16(), "all but ten masked": ten}
+
+
+@pytest.mark.parametrize("kind", list(huge_rows()))
+def test_hard_rows_of_a_large_vocabulary_agree(kind: str) -> None:
+    logits, rounded = huge_rows()[kind], 0
+    for request in (*EVERY_FILTER, *EVERY_EDIT[-4:], EVERYTHING):
+        rounded += compare(logits, fitting(request, HUGE), [[5, 4, 3, 5, 4]])
+    assert rounded <= 2
+
+
+POSITIVE = st.floats(1e-3, 1.0)
+RANDOM_FILTERS = st.fixed_dictionaries(
+    {},
+    optional={
+        "temperature": st.sampled_from([0.0, 0.3, 0.7, 1.0, 1.7, 40.0]),
+        "dynatemp_range": st.floats(0.0, 2.0),
+        "dynatemp_exponent": st.floats(0.2, 4.0),
+        "top_n_sigma": st.floats(0.0, 4.0),
+        "top_h": st.floats(0.0, 1.0),
+        "top_k": st.sampled_from([0, 1, 2, 50, 99, 100, 101, 2047, 2048, 2049, 5000]),
+        "top_p": POSITIVE,
+        "min_p": st.floats(0.0, 1.0),
+        "typical_p": POSITIVE,
+        "epsilon_cutoff": st.floats(0.0, 0.1),
+        "eta_cutoff": st.floats(0.0, 0.1),
+        "xtc_probability": st.sampled_from([0.0, 0.5, 1.0]),
+        "xtc_threshold": st.floats(0.0, 0.5),
+    },
+)
+RANDOM_EDITS = st.fixed_dictionaries(
+    {},
+    optional={
+        "allowed_token_ids": st.lists(st.integers(0, 40), min_size=4, max_size=30),
+        "logit_bias": st.dictionaries(st.integers(0, 40), st.floats(-4, 4), max_size=9),
+        "bad_words_ids": st.lists(st.lists(st.integers(0, 4), min_size=2, max_size=3), max_size=6),
+        "repetition_penalty": st.floats(0.3, 3.0),
+        "presence_penalty": st.floats(-2.0, 2.0),
+        "frequency_penalty": st.floats(-2.0, 2.0),
+        "dry_multiplier": st.floats(0.0, 3.0),
+        "dry_base": st.floats(1.0, 3.0),
+        "dry_allowed_length": st.integers(1, 4),
+        "dry_range": st.integers(-1, 12),
+        "dry_sequence_breakers": st.lists(
+            st.lists(st.integers(0, 4), min_size=1, max_size=3), max_size=5
+        ),
+        "no_repeat_ngram_size": st.sampled_from([0, 2, 3, 4]),
+        "min_new_tokens": st.integers(0, 9),
+        "stop_token_ids": st.lists(st.integers(0, 40), max_size=4),
+    },
+)
+
+
+@settings(max_examples=150)
+@given(data=st.data(), size=st.sampled_from([41, 500, 1025, 3000, 6000]), seed=st.integers(0, 99))
+def test_random_requests_side_by_side_agree(data: st.DataObject, size: int, seed: int) -> None:
+    kind = data.draw(st.sampled_from(sorted(logit_rows(1, 1))))
+    num_rows = 4
+    requests = [
+        SamplingParams(**data.draw(RANDOM_FILTERS), **data.draw(RANDOM_EDITS))
+        if data.draw(st.booleans())
+        else SamplingParams(**data.draw(RANDOM_FILTERS), dry_sequence_breakers=())
+        for _ in range(num_rows)
+    ]
+    logits = logit_rows(num_rows, size, seed)[kind]
+    compare(logits, requests, histories(num_rows, size, seed=seed))
