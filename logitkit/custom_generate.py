@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from logitkit.params import SamplingParams
+from logitkit.params_hf import READ
 from logitkit.progress import Criteria
 from logitkit.settings import Settings
 
@@ -63,8 +64,11 @@ def settings(
     Raises ValueError that names what the config asks for and cannot be honoured, and a cache that
     holds tokens already.
     """
-    # Read in any case: what cannot be honoured must not be dropped with the rest.
-    from_config = SamplingParams.from_generation_config(config)
+    asked = config.to_dict()
+    if params is not None:
+        # What cannot be honoured must not be dropped with the sampling fields.
+        asked = {name: value for name, value in asked.items() if name not in READ}
+    from_config = SamplingParams.from_generation_config(asked)
     _check_cache(model_kwargs)
     for name in ("output_attentions", "output_hidden_states"):
         if getattr(config, name, None):

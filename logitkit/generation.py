@@ -77,14 +77,8 @@ def generate(
             inspect.signature(model.forward).parameters,
         )
         requests = _requests(params, words, input_ids, tokenizer)
-        if len(requests) not in (1, len(input_ids)):
-            raise ValueError(
-                f"`params` has {len(requests)} entries for {len(input_ids)} prompts: "
-                "give one SamplingParams for all, or one per prompt"
-            )
-        prompts = torch.arange(len(input_ids))
         counts = torch.tensor([p.n for p in requests]).expand(len(input_ids))
-        prompts = prompts.repeat_interleave(counts)  # [B]: the prompt of every row
+        prompts = torch.arange(len(input_ids)).repeat_interleave(counts)  # [B] the row's prompt
         settings = Settings(
             params=requests,
             processors=_processors(logits_processor, prefix_allowed_tokens_fn, prompts),
@@ -97,11 +91,11 @@ def generate(
             output_scores=words.shows("output_scores"),
             output_logits=words.shows("output_logits"),
         )
-        strategy = Sampling(requests, tokenizer, stages=stages, backend=backend, streamer=streamer)
     except BaseException:
         if streamer is not None:
             streamer.end()
         raise
+    strategy = Sampling(requests, tokenizer, stages=stages, backend=backend, streamer=streamer)
     return strategy.generate(model, input_ids[prompts.to(input_ids.device)], settings)
 
 
@@ -140,6 +134,11 @@ def _requests(
     for p in requests:
         if not isinstance(p, SamplingParams):
             raise ValueError(f"`params` holds {p!r}: give SamplingParams, one or one per prompt")
+    if len(requests) not in (1, len(input_ids)):
+        raise ValueError(
+            f"`params` has {len(requests)} entries for {len(input_ids)} prompts: "
+            "give one SamplingParams for all, or one per prompt"
+        )
     words.refuse_sampling()
     samples = words.call.get("num_return_sequences")
     if samples is not None and any(p.n != samples for p in requests):

@@ -116,7 +116,8 @@ class Keywords:
                 f"{names} beside `params`: one of the two must say how to sample. "
                 f"Set the fields of SamplingParams, or leave `params` out"
             )
-        SamplingParams.from_generation_config(self.call)  # names what cannot be honoured
+        rest = {name: value for name, value in self.call.items() if name not in READ}
+        SamplingParams.from_generation_config(rest)  # names what cannot be honoured
 
 
 def read_keywords(

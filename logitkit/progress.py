@@ -20,8 +20,8 @@ Criteria = Callable[[Tensor, Any], Any]
 class Progress:
     """The rows of one generation: `prompts` [B, L] as given, one `StopRules` each.
 
-    `tokens` [B] is what the next forward gets: the newest token of every row, `pad` for rows that
-    are over. `finish_reasons` holds "eos", "stop", "length", "criteria", "error", or None while a
+    `tokens` [B] is what the next forward gets: the newest token of every row, `idle` for rows that
+    are over (any token that the model has; `pad` may be beyond its vocabulary). `finish_reasons` holds "eos", "stop", "length", "criteria", "error", or None while a
     row runs. `failures` are the errors of the rows that ended by one.
     """
 
@@ -30,14 +30,16 @@ class Progress:
         prompts: Tensor,
         rules: Sequence[StopRules],
         pad: int,
+        idle: int,
         criteria: Criteria | None = None,
         streamer: Any = None,
     ) -> None:
         self.rules = rules
-        self.pad = pad
         self.tokens = prompts[:, -1]
         self.finish_reasons: list[str | None] = [None] * len(rules)
         self.failures: list[Exception] = []
+        self._pad = pad
+        self._idle = idle
         self._criteria = criteria
         self._streamer = streamer
         self._width = prompts.shape[1]
@@ -72,10 +74,9 @@ class Progress:
         `drawn` are the values of `tokens` [B].
         """
         mask = self._mask
-        if mask is not None:
-            tokens = torch.where(mask, tokens, self.pad)
-        self.tokens = tokens
-        self._append(tokens)
+        shown = tokens if mask is None else torch.where(mask, tokens, self._pad)
+        self.tokens = shown if self._idle == self._pad else shown.where(mask, self._idle)
+        self._append(shown)
         ended = {}
         for slot in self._running:
             self._lengths[slot] += 1
@@ -96,7 +97,7 @@ class Progress:
     def stream(self) -> None:
         """Hand the newest tokens [B] to the streamer."""
         if self._streamer is not None:
-            self._streamer.put(self.tokens.cpu())
+            self._streamer.put(self.sequences[:, -1].cpu())
 
     def settle(self, device: torch.device) -> None:
         """Give back the room behind the sequences, and move them where the prompts came from."""

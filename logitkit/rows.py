@@ -130,9 +130,9 @@ def _count(tokens: Tensor, where: Tensor, vocab_size: int) -> Tensor:
 class PromptMemory:
     """Tells a new generation from the next step of the old one, by the ids of each call alone.
 
-    transformers calls a processor with nothing but ids and scores. The ids of the first call are the
-    prompt; a new generation starts when the row count changes, a row lost that prompt as its
-    prefix, is shorter than it, or is longer than the longest call so far plus one.
+    For a stage used alone. The ids of the first call are the prompt; a new generation starts when
+    the row count changes, a row lost that prompt as its prefix, is shorter than it, or is longer
+    than the longest call so far plus one, and when the bare prompts come again.
     """
 
     def __init__(self) -> None:
@@ -147,6 +147,7 @@ class PromptMemory:
             prompt is None
             or prompt.shape[0] != input_ids.shape[0]
             or not prompt.shape[1] <= width <= self.longest + 1
+            or width == prompt.shape[1] < self.longest
             or not torch.equal(input_ids[:, : prompt.shape[1]], prompt)
         )
         if fresh:

@@ -92,8 +92,10 @@ class _Alone:
     def apply(self, stage: Stage, input_ids: Tensor, scores: Tensor) -> Tensor:
         size, length = input_ids.shape
         device = scores.device
-        ids = input_ids.to(device)
-        if self.memory.starts(input_ids):
+        ids = input_ids.to(device, torch.int64)
+        memory = self.memory
+        if memory.starts(ids):
+            self.memory = PromptMemory()  # after an error here the next call starts again
             params = resolve(own_params(stage), vocab_size=scores.shape[-1])
             self.columns = {k: v.to(device) for k, v in stage.columns([params] * size).items()}
             self.seed = torch.tensor([to_int64(fresh_seed()) for _ in range(size)], device=device)
@@ -102,6 +104,7 @@ class _Alone:
                     f"{type(stage).__name__} keeps a state and cannot be used alone; "
                     "use lk.LogitsPipeline(params, stages=(stage, ...)) instead"
                 )
+            self.memory = memory
         assert self.memory.prompt is not None
         width = self.memory.prompt.shape[1]
         history = History(

@@ -137,9 +137,10 @@ class GenerationStrategy(ABC):
         device = lm.lengths.device
         prompts = input_ids.to(device, torch.int64)
         pad = _pad(settings, params, limits)
+        idle = pad if pad < lm.vocab_size else 0
         stages = self.stages
         if settings.processors:
-            mine = TransformersList(settings.processors, prompts, pad)
+            mine = TransformersList(settings.processors, prompts, idle)
             place = next(
                 (i for i, s in enumerate(stages) if s.is_filter or s.op == "temperature"),
                 len(stages),
@@ -156,7 +157,7 @@ class GenerationStrategy(ABC):
         )
         record = Record(params, scores=settings.output_scores, logits=settings.output_logits)
         sampler = Sampler(batch.plan, params, keeps_logits=record.keeps_logits)
-        progress = Progress(prompts, rules, pad, settings.criteria, self.streamer)
+        progress = Progress(prompts, rules, pad, idle, settings.criteria, self.streamer)
         return Generation(lm, batch, sampler, progress, record)
 
 

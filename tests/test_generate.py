@@ -7,26 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
-from transformers import (
-    BartConfig,
-    BartForConditionalGeneration,
-    GenerationConfig,
-    GPT2Config,
-    GPT2LMHeadModel,
-    LogitsProcessor,
-    LogitsProcessorList,
-    MaxLengthCriteria,
-    StoppingCriteriaList,
-)
-from transformers.generation.streamers import BaseStreamer
-
-from logitkit import BadLogitsError, EmptyRowError, SamplingParams
-from logitkit import generation_keywords as words
-from logitkit.generation import generate
-from logitkit.params_hf import LEFT_TO_THE_DOOR
-from logitkit.pipeline import LogitsPipeline
-from tests.tiny import (
+from tiny import (
     EOS,
     IDS,
     MASK,
@@ -38,6 +19,26 @@ from tests.tiny import (
     tiny_tokenizer,
     writing,
 )
+from torch import Tensor
+from transformers import (
+    BartConfig,
+    BartForConditionalGeneration,
+    GenerationConfig,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LogitsProcessor,
+    LogitsProcessorList,
+    MaxLengthCriteria,
+    StoppingCriteriaList,
+    TextIteratorStreamer,
+)
+from transformers.generation.streamers import BaseStreamer
+
+from logitkit import BadLogitsError, EmptyRowError, SamplingParams
+from logitkit import generation_keywords as words
+from logitkit.generation import generate
+from logitkit.params_hf import LEFT_TO_THE_DOOR
+from logitkit.pipeline import LogitsPipeline
 
 MODEL = tiny_model()
 TOKENIZER = tiny_tokenizer()
@@ -351,6 +352,13 @@ def test_pad_is_the_configs_then_the_tokenizers_then_eos() -> None:
     assert behind(tokenizer=TOKENIZER, pad_token_id=9) == 9
 
 
+def test_a_pad_beyond_the_vocabulary_fills_rows_and_never_reaches_the_model() -> None:
+    call = {**PADDED, "params": MIXED, "max_new_tokens": 9}
+    with_pad = generate(MODEL, **call, pad_token_id=VOCAB + 5)
+    assert (with_pad[1, 12:] == VOCAB + 5).all()
+    assert with_pad.where(with_pad < VOCAB, PAD).equal(generate(MODEL, **call))
+
+
 def test_padding_without_any_pad_or_eos_id_is_an_error_only_when_rows_may_differ() -> None:
     model = tiny_model(pad_token_id=None, eos_token_id=None)
     assert generate(model, IDS, max_new_tokens=3).shape == (3, 8)
@@ -492,6 +500,26 @@ def test_prefix_allowed_tokens_fn_is_asked_for_the_prompt_of_every_row() -> None
     )
     assert out[:, 5:].tolist() == [[10, 10], [10, 10], [11, 11]]
     assert asked[:3] == [0, 0, 1]
+
+
+def test_a_processor_that_empties_a_row_is_blamed_with_its_request() -> None:
+    class Empties(LogitsProcessor):
+        def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+            assert len(input_ids) == len(scores) == 3  # all rows, whoever asks
+            scores[2] = -torch.inf
+            return scores
+
+    with pytest.raises(EmptyRowError, match=r"request 2, position 4: .* stage TransformersList"):
+        generate(MODEL, **PADDED, max_new_tokens=2, logits_processor=[Empties()])
+
+
+def test_a_text_iterator_streamer_yields_the_text() -> None:
+    streamer = TextIteratorStreamer(TOKENIZER, skip_prompt=True, skip_special_tokens=True)
+    out = generate(
+        MODEL, IDS[1:2], params=SamplingParams(sampling_seed=3), max_new_tokens=9,
+        tokenizer=TOKENIZER, streamer=streamer, return_dict_in_generate=True,
+    )  # fmt: skip
+    assert "".join(streamer) == out.texts[0] != ""
 
 
 def test_a_processor_that_returns_another_shape_is_named() -> None:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from tiny import IDS, MASK, PADDED, VOCAB, logits_edited, tiny_model
 from torch import Tensor
 
 from logitkit import SamplingParams
 from logitkit.generation import generate
 from logitkit.sampler import token_logprobs
-from tests.tiny import IDS, MASK, PADDED, VOCAB, logits_edited, tiny_model
 
 MODEL = tiny_model()
 # Four tokens of weight 8, 4, 2, 1 (5, 6, 7, 8), all others next to impossible.

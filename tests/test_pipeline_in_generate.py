@@ -19,7 +19,7 @@ MIXED = [
     SamplingParams(temperature=0.7, top_p=0.9, sampling_seed=7),
     SamplingParams(temperature=1.3, top_k=20, min_p=0.02, repetition_penalty=1.3, sampling_seed=8),
     SamplingParams(temperature=0, presence_penalty=1.0),
-    SamplingParams(frequency_penalty=0.5, no_repeat_ngram_size=2, xtc_probability=0.5, sampling_seed=9),
+    SamplingParams(frequency_penalty=1, no_repeat_ngram_size=2, xtc_probability=1, sampling_seed=9),
 ]
 PROMPTS = [prompt(6), prompt(3, 1), prompt(9, 2), prompt(1, 3)]
 
@@ -37,7 +37,9 @@ def generate(
     return new
 
 
-def alone(prompts: list[list[int]], params: list[SamplingParams], **options: Any) -> list[list[int]]:
+def alone(
+    prompts: list[list[int]], params: list[SamplingParams], **options: Any
+) -> list[list[int]]:
     """What every request gives by hand, without a neighbour."""
     options = {"steps": STEPS, "model": tiny_llama()} | options
     return [
@@ -209,7 +211,7 @@ def text_of(tokens: list[int]) -> str:
     return text
 
 
-# Fields from the plain tokens and their text (two characters a token), and how many tokens they leave.
+# Fields from the plain tokens and their text (two characters each), and how many tokens they leave.
 STOPS: list[tuple[Callable[[list[int], str], dict[str, Any]], int]] = [
     (lambda plain, text: {"stop": [text[5:9]]}, 5),  # from inside token 2 to inside token 4
     (lambda plain, text: {"stop": ["zz", text[4:6]]}, 3),
@@ -408,9 +410,9 @@ def test_assisted_decoding_and_prompt_lookup_equal_plain(
     params = lk.SamplingParams(**RULED.to_dict() | {"temperature": temperature})
     repeating = [20, 21, 22, 23] * 4
     pipe = LogitsPipeline(params, eos_token_id=EOS)
-    options = {"max_new_tokens": 30, "do_sample": do_sample, "eos_token_id": EOS}
+    options = {"max_new_tokens": 18, "do_sample": do_sample, "eos_token_id": EOS}
     for tokens in (repeating, prompt(6)):
-        expected = alone([tokens], [params], steps=30, eos=EOS)
+        expected = alone([tokens], [params], steps=18, eos=EOS)
         for _ in range(2):
             assert generate(pipe, [tokens], **options, **assistant()) == expected
 
@@ -420,7 +422,7 @@ def test_stops_hold_under_assisted_decoding(assistant: Callable[[], dict[str, An
     params = without_eos(max_new_tokens=7)
     plain = alone([prompt(6)], [without_eos()], steps=7)[0]
     pipe = LogitsPipeline(params, eos_token_id=EOS)
-    options = {"eos_token_id": EOS, "max_new_tokens": 30, **assistant()}
+    options = {"eos_token_id": EOS, "max_new_tokens": 15, **assistant()}
     assert generate(pipe, [prompt(6)], **options) == [[*plain, EOS]]
     exact = generate(pipe, [prompt(6)], stopping_criteria=pipe.stopping_criteria(), **options)
     assert exact[0] in (plain, [*plain, EOS])  # transformers asks criteria once per block

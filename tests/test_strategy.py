@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from tiny import EOS, IDS, PAD, PADDED, logits_edited, tiny_model, tiny_tokenizer, writing
 from torch import Tensor
 from transformers import (
     EosTokenCriteria,
@@ -24,7 +25,6 @@ from logitkit.causal_lm import DecoderOnlyOutput
 from logitkit.custom_generate import callers_processors
 from logitkit.generation import generate
 from logitkit.strategy import Generation, GenerationStrategy, Sampling
-from tests.tiny import EOS, IDS, PAD, PADDED, logits_edited, tiny_model, tiny_tokenizer, writing
 
 MODEL = tiny_model()
 TOKENIZER = tiny_tokenizer()

@@ -49,7 +49,7 @@ def top_k(logits: Tensor, rows: Rows) -> Tensor:
     """Keep everything not below the k-th largest logit (Fan et al., 2018)."""
     k = rows["top_k"]
     width = logits.shape[-1]
-    best = logits.topk(int(k.clamp(1, width).max()), dim=-1).values
+    best = logits.topk(int(k.clamp(1, width).max()) if len(k) else 1, dim=-1).values
     floor = best.gather(-1, k.clamp(1, best.shape[-1]) - 1)
     return logits.masked_fill((k > 0) & (k < width) & (logits < floor), -torch.inf)
 
