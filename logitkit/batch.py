@@ -1,7 +1,7 @@
 """`Batch`: the requests of one generation, and the only owner of memory.
 
-It stands between the doors and the plan: `start` makes columns, history and states; `rows` opens the
-window through which the stages of a step read them; `commit` is the only place that advances
+It stands between the doors and the plan: `start` makes columns, history and states; `rows` opens
+the window through which the stages of a step read them; `commit` is the only place that advances
 anything. Nothing is ever rolled back: drafts are written past the head, and commit moves the head.
 """
 
@@ -67,8 +67,9 @@ class Batch:
     ) -> Batch:
         """Begin a generation with one resolved `SamplingParams` and one prompt per slot.
 
-        `prompts` hold the tokens so far, padding excluded; `prompt_lengths` say how many of them are
-        prompt (default: all). Missing seeds are drawn from torch's global generator in slot order.
+        `prompts` hold the tokens so far, padding excluded; `prompt_lengths` say how many of them
+        are prompt (default: all). Missing seeds are drawn from torch's global generator in slot
+        order.
         """
         assert len(params) == len(prompts)
         check_chain(stages, params)
@@ -190,14 +191,12 @@ def expand(params: Sequence[ResolvedParams], num_rows: int) -> list[ResolvedPara
     rows = []
     for p in params:
         seed = p.sampling_seed if p.sampling_seed is not None else fresh_seed()
-        rows += [
-            dataclasses.replace(p, sampling_seed=derived_seed(seed, i)) for i in range(p.n)
-        ]
+        rows += [dataclasses.replace(p, sampling_seed=derived_seed(seed, i)) for i in range(p.n)]
     return rows
 
 
 def backend_ops(backend: str, device: torch.device) -> ModuleType:
-    """The module of fused operations for tensors on `device`; a backend asked for is never replaced."""
+    """The fused operations for tensors on `device`; a backend asked for is never replaced."""
     if backend not in BACKENDS:
         raise ValueError(f"`backend` must be one of {', '.join(BACKENDS)}, got {backend!r}")
     if backend == "triton":
@@ -229,15 +228,15 @@ def check_chain(stages: Sequence[Stage], params: Sequence[SamplingParams]) -> No
                         f"request decides: set SamplingParams({field}=...) and use {name}()"
                     )
         elif clash := declared & fields - PARAM_FIELDS:
-            raise ValueError(f"two stages of `stages` declare the key(s) {sorted(clash)} of `extra`")
+            raise ValueError(f"two stages of `stages` declare the `extra` key(s) {sorted(clash)}")
         declared |= fields
         if stage.stream is not None:
             _check_stream(stage, streams)
     for slot, p in enumerate(params):
         if unknown := set(p.extra) - declared:
             raise ValueError(
-                f"`extra` of request {slot} has the key(s) {sorted(unknown)}, which no stage of the "
-                "chain declares; add the stage to `stages=` or remove the key"
+                f"`extra` of request {slot} has the key(s) {sorted(unknown)}, which no stage of "
+                "the chain declares; add the stage to `stages=` or remove the key"
             )
 
 

@@ -122,7 +122,6 @@ class LogitsPipeline(LogitsProcessor):
         if prefixes.any_over and self.eos_token_ids:
             over = torch.from_numpy(prefixes.over).to(batch.device)
             tokens = tokens.masked_fill(over, self.eos_token_ids[0])
-        prefixes.drawn = tokens
         return tokens.to(device)
 
     def reset(self, prompt_lengths: int | Sequence[int] | Tensor | None = None) -> None:
@@ -191,8 +190,7 @@ class LogitsPipeline(LogitsProcessor):
         return prefixes
 
     def _start(self, ids: Ids, scores: Tensor) -> Prefixes:
-        """Begin a generation; after an error here the next call begins one too."""
-        self._prefixes = None
+        """Begin a generation; an error here leaves the one before as it was."""
         resolved = [
             resolve(
                 p,

@@ -75,9 +75,7 @@ class Plan:
             tokens = torch.where(status == OK, tokens, -1)
         return tokens, status
 
-    def refuse(
-        self, logits: Tensor, rows: Rows, status: Tensor, tokens: Tensor | None
-    ) -> NoReturn:
+    def refuse(self, logits: Tensor, rows: Rows, status: Tensor, tokens: Tensor | None) -> NoReturn:
         """Raise for the rows whose status is not OK, naming the request and the stage."""
         failed = status.nonzero().squeeze(-1)
         kind = BAD if bool((status == BAD).any()) else EMPTY
@@ -110,9 +108,7 @@ class Plan:
                 return f"by the stage {type(stage).__name__}"
         return "by the stages together"
 
-    def _process(
-        self, runs: Sequence[Run], logits: Tensor, rows: Rows
-    ) -> tuple[Tensor, Tensor]:
+    def _process(self, runs: Sequence[Run], logits: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
         """The logits after `runs` and each row's status; never the caller's own tensor."""
         status = torch.full_like(rows.slot, OK)
         if not runs:
@@ -132,9 +128,7 @@ class Plan:
             logits = logits.masked_fill((status != OK)[:, None], 0.0) if status.any() else logits
         return logits, status
 
-    def _observed(
-        self, logits: Tensor, rows: Rows, observer: Observer
-    ) -> tuple[Tensor, Tensor]:
+    def _observed(self, logits: Tensor, rows: Rows, observer: Observer) -> tuple[Tensor, Tensor]:
         out = logits.float().clone()
         given = reference.unusable(out)
         out = out.masked_fill(given[:, None], 0.0)
@@ -177,9 +171,7 @@ class Plan:
         )
 
 
-def make_plan(
-    stages: Sequence[Stage], params: Sequence[SamplingParams], ops: ModuleType
-) -> Plan:
+def make_plan(stages: Sequence[Stage], params: Sequence[SamplingParams], ops: ModuleType) -> Plan:
     """Drop what is neutral for every request, and fuse neighbours whose order the kernel has."""
     places = {name: place for place, name in enumerate(ORDER)}
     runs: list[Run] = []

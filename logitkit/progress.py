@@ -20,9 +20,10 @@ Criteria = Callable[[Tensor, Any], Any]
 class Progress:
     """The rows of one generation: `prompts` [B, L] as given, one `StopRules` each.
 
-    `tokens` [B] is what the next forward gets: the newest token of every row, `idle` for rows that
-    are over (any token that the model has; `pad` may be beyond its vocabulary). `finish_reasons` holds "eos", "stop", "length", "criteria", "error", or None while a
-    row runs. `failures` are the errors of the rows that ended by one.
+    `tokens` [B] is what the next forward gets: the newest token of every row, and for rows that are
+    over `idle`, any token that the model has (`pad` may lie beyond its vocabulary).
+    `finish_reasons` holds "eos", "stop", "length", "criteria", "error", or None while a row runs;
+    `failures` are the errors of the rows that ended by one.
     """
 
     def __init__(
@@ -74,8 +75,12 @@ class Progress:
         `drawn` are the values of `tokens` [B].
         """
         mask = self._mask
-        shown = tokens if mask is None else torch.where(mask, tokens, self._pad)
-        self.tokens = shown if self._idle == self._pad else shown.where(mask, self._idle)
+        if mask is None:
+            self.tokens = shown = tokens
+        else:
+            self.tokens = shown = torch.where(mask, tokens, self._idle)
+            if self._pad != self._idle:
+                shown = torch.where(mask, tokens, self._pad)
         self._append(shown)
         ended = {}
         for slot in self._running:

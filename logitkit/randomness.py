@@ -1,9 +1,10 @@
 """Randomness is a function, not a stream: Philox4x32-10 of (seed, token id, position, stream).
 
 Lowest level, in plain torch: the oracle for the kernels and the source of coins for stages. A draw
-depends on its request's seed and place only, so it is the same alone, in a batch, on any backend and
-under speculation. Streams: 0 target, 1 draft noise, 2 acceptance coins, 3 residual draws, 4 XTC,
-16 and up users' stages. Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011).
+depends on its request's seed and place only, so it is the same alone, in a batch, on any backend
+and under speculation. Streams: 0 target, 1 draft noise, 2 acceptance coins, 3 residual draws,
+4 XTC, 16 and up users' stages. Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3"
+(2011).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def philox(
     `seed` int64 is the bit pattern of an unsigned 64-bit key, its low half the first key word.
     """
     k0, k1 = seed & _LOW, (seed >> 32) & _LOW
-    x0, x1 = torch.broadcast_tensors(c0 & _LOW, c1 & _LOW)
+    x0, x1 = (c0 & _LOW) | (c1 & 0), (c1 & _LOW) | (c0 & 0)  # both of the common shape
     x2, x3 = torch.full_like(x0, c2), torch.full_like(x0, c3)
     for _ in range(10):
         left, right = x0 * _MULTIPLIERS[0], x2 * _MULTIPLIERS[1]  # wraps modulo 2^64 as wanted
@@ -60,12 +61,12 @@ def uniform(seed: Tensor, position: Tensor, stream: int) -> Tensor:
 
 
 def to_int64(seed: int) -> int:
-    """The int64 with the bit pattern of an unsigned 64-bit seed (torch has no uint64 arithmetic)."""
+    """The int64 with the bit pattern of an unsigned 64-bit seed."""
     return seed - 2**64 if seed >= 2**63 else seed
 
 
 def derived_seed(seed: int, sample: int) -> int:
-    """The seed of sample number `sample` of one request (`n`); sample 0 keeps the request's seed."""
+    """The seed of sample number `sample` of one request (`n`); sample 0 keeps the request's."""
     if sample == 0:
         return seed
     zero = torch.zeros((), dtype=torch.int64)
@@ -74,6 +75,6 @@ def derived_seed(seed: int, sample: int) -> int:
 
 
 def fresh_seed() -> int:
-    """A seed from torch's global CPU generator, so that `torch.manual_seed` makes a run repeatable."""
+    """A seed from torch's global CPU generator: `torch.manual_seed` makes a run repeatable."""
     high, low = torch.randint(0, 2**32, (2,)).tolist()
     return int(high) << 32 | int(low)

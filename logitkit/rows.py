@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -63,7 +64,7 @@ class Rows:
     columns: Mapping[str, Tensor]
     seed: Tensor  # [B] int64, the bit pattern of the unsigned seed
     vocab_size: int  # the width of the logits
-    states: Mapping[object, Tensor] = field(default_factory=dict)  # stage -> [R, ...]
+    states: Mapping[Any, Tensor] = field(default_factory=dict)  # stage -> [R, ...]
 
     def __len__(self) -> int:
         return int(self.slot.shape[0])
@@ -78,13 +79,13 @@ class Rows:
         return self.position - self.history.prompt_length[self.slot]
 
     def tokens(self) -> tuple[Tensor, Tensor]:
-        """The tokens each row sees, [R, T] int64 (0 where there is none), and which are real [R, T]."""
+        """The tokens each row sees, [R, T] int64 (0 where none is), and which are real [R, T]."""
         width = int(self.position.max()) if len(self) else 0
         seen = torch.arange(width, device=self.position.device) < self.position[:, None]
         return self.history.tokens[self.slot, :width].masked_fill(~seen, 0), seen
 
     def last(self, n: int) -> Tensor:
-        """The last `n` tokens each row sees, newest at the right, [R, n] int64; -1 where none is."""
+        """The last `n` tokens each row sees, newest at the right, [R, n] int64; -1 where none."""
         index = self.position[:, None] + torch.arange(-n, 0, device=self.position.device)
         found = self.history.tokens[self.slot].gather(1, index.clamp_min(0))
         return torch.where(index >= 0, found, -1)
@@ -108,7 +109,7 @@ class Rows:
         return self.states[stage]
 
     def uniform(self, stream: int) -> Tensor:
-        """One uniform number in (0, 1) per row, [R] float64: a function of seed, position, stream."""
+        """One number in (0, 1) per row, [R] float64: a function of seed, position and stream."""
         return randomness.uniform(self.seed[self.slot], self.position, stream)
 
     def select(self, index: Tensor) -> Rows:

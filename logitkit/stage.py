@@ -1,9 +1,10 @@
 """`Stage`: one link of the chain, and at the same time a transformers `LogitsProcessor`.
 
-A stage is a frozen dataclass. Its fields are parameters: fields of `SamplingParams`, or, for a user's
-stage, keys of `SamplingParams.extra`. The class default of every field is neutral: it changes
-nothing, and a stage that is neutral for every request is left out of the plan. A request's value
-comes from its params; a user's stage's constructed value serves requests whose `extra` lacks it.
+A stage is a frozen dataclass. Its fields are parameters: fields of `SamplingParams`, or, for a
+user's stage, keys of `SamplingParams.extra`. The class default of every field is neutral: it
+changes nothing, and a stage that is neutral for every request is left out of the plan. A request's
+value comes from its params; a user's stage's constructed value serves requests whose `extra` lacks
+it.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ class Stage(LogitsProcessor):
     op: ClassVar[str | None] = None
     is_filter: ClassVar[bool] = False
     stream: ClassVar[int | None] = None
-    supports_continuous_batching: ClassVar[bool] = False
+    supports_continuous_batching = False
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """New logits [R, V] from float32 logits [R, V]; pure, out of place, `-inf` stays `-inf`."""
         raise NotImplementedError(f"{type(self).__name__} must define apply(logits, rows)")
 
     def is_neutral(self, params: SamplingParams) -> bool:
-        """Whether this request's values change nothing; by default, whether they are the defaults."""
+        """Whether this request's values change nothing; by default, whether they are defaults."""
         return all(self.value(params, f.name) == _default(f) for f in dataclasses.fields(self))
 
     def columns(self, params: Sequence[ResolvedParams]) -> dict[str, Tensor]:
@@ -77,7 +78,7 @@ class Stage(LogitsProcessor):
 
         All ids count as the request's own; the ids of the first call are the prompt.
         """
-        memory = self.__dict__.setdefault("_alone", _Alone())
+        memory: _Alone = self.__dict__.setdefault("_alone", _Alone())
         return memory.apply(self, input_ids, scores)
 
 
@@ -107,9 +108,7 @@ class _Alone:
             self.memory = memory
         assert self.memory.prompt is not None
         width = self.memory.prompt.shape[1]
-        history = History(
-            ids, ids.new_full((size,), length), ids.new_full((size,), width)
-        )
+        history = History(ids, ids.new_full((size,), length), ids.new_full((size,), width))
         slot = torch.arange(size, device=device)
         rows = Rows(
             slot, torch.zeros_like(slot), history.head, history, self.columns, self.seed,

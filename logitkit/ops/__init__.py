@@ -3,13 +3,16 @@
 `reference` is plain torch: documentation, oracle and the way for tensors without kernels.
 `numba_ops` are the CPU kernels, `triton_ops` (a package beside logitkit) the GPU kernels. Each has
 
-    process_logits(logits, slot, position, tokens, prompt_length, seed, **arguments) -> logits, status
-    sample_tokens (logits, slot, position, tokens, prompt_length, seed, **arguments) -> tokens, status
+    process_logits(logits, slot, position, tokens, prompt_length, seed, **arguments)
+    sample_tokens(logits, slot, position, tokens, prompt_length, seed, **arguments)
+
+and returns new logits or tokens, and a status per row.
 
 `logits` [R, V] float32, float16 or bfloat16; `slot`, `position` [R] int64; `tokens` [B, T],
-`prompt_length`, `seed` [B] int64. `arguments` are the columns of the stages that take part; an absent
-one is an absent stage. `ORDER` says which arguments each stage owns and in which order they apply.
-`status` [R] int64 is `OK`, `EMPTY` (no token left) or `BAD` (NaN or +inf); only OK rows have a result.
+`prompt_length`, `seed` [B] int64. `arguments` are the columns of the stages that take part; an
+absent one is an absent stage. `ORDER` says which arguments each stage owns and in which order they
+apply. `status` [R] int64 is `OK`, `EMPTY` (no token left) or `BAD` (NaN or +inf); only OK rows have
+a result.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """CPU kernels of the filters; `reference_filters` has the definitions.
 
-`v` is a whole row or the gathered part of one that matters (float32, `-inf` = masked, a multiple of 64
-entries). Filters change no entry: each narrows the window [low, high] of values that survive.
+`v` is a whole row or the gathered part of one that matters (float32, `-inf` = masked, a multiple of
+64 entries). Filters change no entry: each narrows the window [low, high] of values that survive.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 from logitkit.ops.numba_bits import (
     bits_from_float,
     exp_double,
+    exp_nonpositive,
     internal,
     key_of,
     least_float_from,
@@ -127,7 +128,7 @@ def sigma_floor(v, top, n):
 
 @internal()
 def top_h_floor(v, low, h, candidates, s):
-    """The least value kept when the best `candidates` entries may spend a share h of their entropy."""
+    """The least value kept when the best entries may spend a share h of their entropy."""
     wanted = min(candidates, v.shape[0])
     last = kth_value(v, wanted, s.sort_keys, s.histogram)
     values, count = s.keys[:wanted], 0
@@ -163,7 +164,27 @@ def _surprise(value, top, total):
 def top_p_floor(v, top, low, target, s):
     """The least value of the smallest set of most probable entries that weighs `target`."""
     bound = bound_in_row(v, top, low, ALL, np.float64(top), 0.0, target, s)
-    return window_of_bound(np.float64(top), 0.0, bound)[0]
+    floor = window_of_bound(np.float64(top), 0.0, bound)[0] + np.float32(0.0)  # no -0
+    after = value_of(key_of(floor) + np.int32(1))
+    if np.float64(after) - np.float64(top) > np.float64(floor) - np.float64(top):
+        return floor
+    return _floor_in_key(v, top, low, floor, target, s)
+
+
+@internal()
+def _floor_in_key(v, top, low, floor, target, s):
+    """The same where several floats share the last key: near zero they are finer than keys."""
+    gap = np.float64(floor) - np.float64(top)
+    above, sharing, mass = 0, 0, 0.0
+    for i in range(v.shape[0]):
+        if v[i] >= low and v[i] >= floor:
+            if np.float64(v[i]) - np.float64(top) > gap:
+                above += 1
+                mass += exp_nonpositive(v[i] - top)
+            else:
+                sharing += 1
+    needed = math.ceil((target - mass) / exp_nonpositive(floor - top))
+    return kth_value(v, above + min(max(needed, 1), sharing), s.sort_keys, s.histogram)
 
 
 @internal()

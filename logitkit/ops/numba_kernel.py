@@ -1,7 +1,7 @@
 """The CPU kernel: a range of rows, each taken through edits, temperature, filters and the draw.
 
-The order is that of `logitkit.ops.ORDER`. A row is worked on as a whole until the few entries that can
-still matter are gathered; from there everything costs next to nothing. Nothing of size V is
+The order is that of `logitkit.ops.ORDER`. A row is worked on as a whole until the few entries that
+can still matter are gathered; from there everything costs next to nothing. Nothing of size V is
 allocated: the scratch belongs to the worker.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -267,8 +266,8 @@ def _write(out, s, v, n, low, high):
             out[i] = v[i] if (low <= v[i]) & (v[i] <= high) else NONE
 
 
-def _make_run_rows(digest: str) -> Callable[..., None]:
-    """The entry point; `digest` of the kernels' sources is part of the key of numba's disk cache."""
+def _make_run_rows(digest: str) -> Any:
+    """The entry point; `digest` of the kernels' sources is part of numba's disk cache key."""
 
     @njit(cache=True, nogil=True, error_model="numpy")
     def run_rows(first, last, words, halves, stride, kind, width, slot, position, tokens,

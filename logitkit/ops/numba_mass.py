@@ -1,9 +1,9 @@
 """CPU kernels that find the set of entries holding a given mass, exactly and without a sort.
 
-The entries are ranked by a key, the distance |(value - a) + b| in nats: from the most probable value
-(top-p: a = maximum, b = 0) or from the entropy (typical: a = log-normaliser, b = entropy). Weights go
-into buckets by key; the bucket in which the target is reached is gathered and split again, until it
-can be sorted or holds one key only. Ties share a key, so they stay together.
+The entries are ranked by a key, the distance |(value - a) + b| in nats: from the most probable
+value (top-p: a = maximum, b = 0) or from the entropy (typical: a = log-normaliser, b = entropy).
+Weights go into buckets by key; the bucket in which the target is reached is gathered and split
+again, until it can be sorted or holds one key only. Ties share a key, so they stay together.
 """
 
 from __future__ import annotations

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import logging
 import operator
+import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,7 +36,7 @@ _FLOATS = {
     "temperature", "dynatemp_range", "dynatemp_exponent", "top_n_sigma", "top_h", "top_p", "min_p",
     "typical_p", "epsilon_cutoff", "eta_cutoff", "xtc_probability", "xtc_threshold",
 }  # fmt: skip
-_ABSENT = {
+_ABSENT: dict[str, np.ndarray[Any, Any]] = {
     name: np.empty(
         (0, 0) if name == "allowed_mask" else 0,
         np.float64 if name in _FLOATS else _DTYPES.get(name, np.int64),
@@ -81,13 +83,15 @@ def _launch(
     prompt_length: Tensor,
     seed: Tensor,
     arguments: dict[str, Tensor],
-    out: np.ndarray,
+    out: np.ndarray[Any, Any],
 ) -> tuple[Tensor, Tensor]:
     rows, width = logits.shape
     drawn = torch.empty(rows, dtype=torch.int64)
     status = torch.empty(rows, dtype=torch.int64)
     if rows == 0:
         return drawn, status
+    if logits.dtype not in _KINDS:
+        logits = logits.float()
     words, halves, stride = _flat(logits)
     given = (
         words, halves, stride, _KINDS[logits.dtype], width, slot.numpy(), position.numpy(),
@@ -111,16 +115,17 @@ def _launch(
     return drawn, status
 
 
-def _run(first: int, last: int, given: tuple, width: int, result: tuple) -> None:
+def _run(
+    first: int, last: int, given: tuple[Any, ...], width: int, result: tuple[Any, ...]
+) -> None:
     run_rows(first, last, *given, _scratch(width), *result)
 
 
-def _flat(logits: Tensor) -> tuple[np.ndarray, np.ndarray, int]:
+def _flat(logits: Tensor) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], int]:
     """The logits' memory as one line of words or halves, and the distance of rows in it."""
     if logits.stride(1) != 1 and logits.shape[1] > 1:
         logits = logits.contiguous()
-    rows, width = logits.shape
-    stride = logits.stride(0)
+    (rows, width), stride = logits.shape, logits.stride(0)
     line = logits.detach().as_strided(((rows - 1) * stride + width,), (1,))
     if logits.dtype == torch.float32:
         return line.view(torch.int32).numpy(), _NO_HALVES, stride
@@ -157,7 +162,17 @@ def _threads(workers: int) -> ThreadPoolExecutor:
     return _pool
 
 
-def _announce_compilation(given: tuple, result: tuple, width: int) -> None:
+def _forget_threads() -> None:
+    """A forked child has none of its parent's threads."""
+    global _pool
+    _pool = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_threads)
+
+
+def _announce_compilation(given: tuple[Any, ...], result: tuple[Any, ...], width: int) -> None:
     """Compile (or load from disk) on an empty range of rows, and say so if it took a while."""
     begin = time.perf_counter()
     notice = threading.Timer(

@@ -1,8 +1,8 @@
 """One row of float32 scratch: loading it, its block maxima, and what is found by way of them.
 
-The scratch row is padded with `-inf` to whole chunks of 1,024. A block is 16 entries of one chunk that
-lie 64 apart, so that block maxima are taken lane by lane, without any horizontal step. `maxima` holds
-one value per block, chunk after chunk.
+The scratch row is padded with `-inf` to whole chunks of 1,024. A block is 16 entries of one chunk
+that lie 64 apart, so that block maxima are taken lane by lane, without any horizontal step.
+`maxima` holds one value per block, chunk after chunk.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def block_of(token):
 
 @internal()
 def load(y, maxima, words, halves, start, width, kind):
-    """Fill the scratch row and its maxima from the logits; -0 becomes +0.
+    """Fill the scratch row and its maxima from the logits.
 
     Returns the largest value and whether there is a NaN (which no maximum shows reliably).
     """
@@ -56,7 +56,7 @@ def load(y, maxima, words, halves, start, width, kind):
 def _copy_words(chunk, x):
     has_nan = 0
     for i in range(x.shape[0]):
-        value = float_from_bits(x[i]) + np.float32(0.0)
+        value = float_from_bits(x[i])
         chunk[i] = value
         has_nan |= value != value
     return has_nan != 0
@@ -66,7 +66,7 @@ def _copy_words(chunk, x):
 def _copy_bfloat16(chunk, x):
     has_nan = 0
     for i in range(x.shape[0]):
-        value = float_from_bits(np.int32(x[i]) << np.int32(16)) + np.float32(0.0)
+        value = float_from_bits(np.int32(x[i]) << np.int32(16))
         chunk[i] = value
         has_nan |= value != value
     return has_nan != 0
@@ -76,7 +76,7 @@ def _copy_bfloat16(chunk, x):
 def _copy_float16(chunk, x):
     has_nan = 0
     for i in range(x.shape[0]):
-        value = _from_half(np.int32(x[i])) + np.float32(0.0)
+        value = _from_half(np.int32(x[i]))
         chunk[i] = value
         has_nan |= value != value
     return has_nan != 0

@@ -1,7 +1,7 @@
 """The fused operations in plain torch: every other backend is tested against this one.
 
-The rules themselves are in `reference_edits` and `reference_filters`; a built-in stage applied alone
-runs the same functions.
+The rules themselves are in `reference_edits` and `reference_filters`; a built-in stage applied
+alone runs the same functions.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def top_n_sigma(logits: Tensor, rows: Rows) -> Tensor:
 
 
 def top_h(logits: Tensor, rows: Rows) -> Tensor:
-    """Keep the best of the 100 most probable tokens while their entropy stays within h of the whole.
+    """Keep the best of the 100 most probable tokens while their entropy is within h of the whole.
 
     The entropy is that of the renormalised 100 (arXiv:2509.02510, transformers).
     """
@@ -55,7 +55,7 @@ def top_k(logits: Tensor, rows: Rows) -> Tensor:
 
 
 def top_p(logits: Tensor, rows: Rows) -> Tensor:
-    """Keep the smallest set of most probable tokens whose mass reaches p (Holtzman et al., 2019)."""
+    """Keep the smallest set of most probable tokens with mass p or more (Holtzman et al., 2019)."""
     p = rows["top_p"]
     ordered = logits.sort(-1, descending=True).values
     mass = ordered.double().softmax(-1).cumsum(-1)

@@ -52,7 +52,7 @@ class EtaCutoff(BuiltinStage):
 
 @dataclass(frozen=True, eq=False)
 class Xtc(BuiltinStage):
-    """Now and then cut all but the least of the tokens above a threshold. Neutral: probability 0."""
+    """Now and then cut all but the least of the tokens above a threshold. Neutral: 0."""
 
     op: ClassVar[str | None] = "xtc"
     stream: ClassVar[int | None] = XTC_STREAM

@@ -17,7 +17,7 @@ from logitkit.stage import BuiltinStage, column, ragged
 
 @dataclass(frozen=True, eq=False)
 class Dry(BuiltinStage):
-    """Penalise the token that would lengthen a repetition (llama.cpp's DRY). Neutral: multiplier 0."""
+    """Penalise the token that would lengthen a repetition (llama.cpp's DRY). Neutral: 0."""
 
     op: ClassVar[str | None] = "dry"
     dry_multiplier: float = 0.0
@@ -30,8 +30,9 @@ class Dry(BuiltinStage):
         return params.dry_multiplier == 0.0 or params.dry_range == 0
 
     def columns(self, params: Sequence[ResolvedParams]) -> dict[str, Tensor]:
-        breakers = [sorted(p.dry_sequence_breakers) for p in params]  # by first token, to search
-        starts, tokens = ragged(ids for found in breakers for ids in found)  # type: ignore[arg-type]
+        # After `resolve` all are ids; sorted by their first token, to search.
+        breakers = [sorted(map(_ids, p.dry_sequence_breakers)) for p in params]
+        starts, tokens = ragged(ids for found in breakers for ids in found)
         return {
             "dry_multiplier": column(p.dry_multiplier for p in params),
             "dry_base": column(p.dry_base for p in params),
@@ -52,3 +53,8 @@ class NoRepeatNgram(BuiltinStage):
 
     op: ClassVar[str | None] = "no_repeat_ngram"
     no_repeat_ngram_size: int = 0
+
+
+def _ids(breaker: str | tuple[int, ...]) -> tuple[int, ...]:
+    assert not isinstance(breaker, str)
+    return breaker
