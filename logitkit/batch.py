@@ -238,6 +238,19 @@ def check_chain(stages: Sequence[Stage], params: Sequence[SamplingParams]) -> No
                 f"`extra` of request {slot} has the key(s) {sorted(unknown)}, which no stage of "
                 "the chain declares; add the stage to `stages=` or remove the key"
             )
+    absent = [s for s in DEFAULT_STAGES if not declared.issuperset(_field_names(s))]
+    for slot, p in enumerate(params):
+        for stage in absent:
+            if not stage.is_neutral(p):
+                name = next(f for f in _field_names(stage) if f not in declared)
+                raise ValueError(
+                    f"`{name}`={getattr(p, name)!r} of request {slot} needs a stage, and `stages` "
+                    f"has none for it; add lk.stages.{type(stage).__name__}()"
+                )
+
+
+def _field_names(stage: Stage) -> list[str]:
+    return [f.name for f in dataclasses.fields(stage)]
 
 
 def _check_stream(stage: Stage, streams: dict[int, Stage]) -> None:

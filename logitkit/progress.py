@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from logitkit.errors import RowError
 from logitkit.stops import StopRegexTimeout, StopRules
 
 Criteria = Callable[[Tensor, Any], Any]
@@ -38,7 +39,7 @@ class Progress:
         self.rules = rules
         self.tokens = prompts[:, -1]
         self.finish_reasons: list[str | None] = [None] * len(rules)
-        self.failures: list[Exception] = []
+        self.failures: list[RowError | StopRegexTimeout] = []
         self._pad = pad
         self._idle = idle
         self._criteria = criteria

@@ -52,6 +52,7 @@ class StopRegexTimeout(RuntimeError):
         self.pattern = pattern
         self.seconds = seconds
         self.num_tokens = num_tokens
+        self.output: Any = None  # the others' result, as in a `RowError`
 
 
 class StopRules:

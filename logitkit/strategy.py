@@ -212,7 +212,7 @@ def _finished(generation: Generation, settings: Settings, input_ids: Tensor, tex
         first.add_note(f"later: {other}")
         if isinstance(first, RowError) and isinstance(other, RowError):
             first.slots = (*first.slots, *other.slots)
-    vars(first)["output"] = result
+    first.output = result
     raise first
 
 

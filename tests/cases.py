@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -57,35 +57,43 @@ class Case(NamedTuple):
         return [SamplingParams(sampling_seed=7 + i, **r) for i, r in enumerate(self.requests)]
 
 
-def case(stage: type[Stage], *requests: Mapping[str, Any]) -> Case:
-    return Case(stage, requests)
+def case(stage: type[Stage], **fields: Sequence[Any]) -> Case:
+    """Field by field the values of the first request, the second, and so on."""
+    rows = zip(*fields.values(), strict=True)
+    return Case(stage, tuple(dict(zip(fields, row, strict=True)) for row in rows))
 
 
+BANNED = {0: 5.0, 63: -3.0, 64: float("-inf")}
 MANY = {token: 0.25 * token - 4.0 for token in range(32)}
-DRY = {"dry_multiplier": 0.8, "dry_sequence_breakers": ()}
-BROKEN = {"dry_multiplier": 1.5, "dry_sequence_breakers": ((2,), (0, 1), (3, 1, 2))}
-XTC = {"xtc_probability": 1.0}
+WORDS = [[0], [1, 2], [0, 1, 3], [2, 2]]
+DRY = {
+    "dry_multiplier": [0.8, 0.8, 1.5, 0.8],
+    "dry_base": [1.75, 1.0, 1.75, 3.0],
+    "dry_allowed_length": [2, 1, 2, 2],
+    "dry_range": [-1, -1, -1, 5],
+    "dry_sequence_breakers": [(), (), ((2,), (0, 1), (3, 1, 2)), ()],
+}
 
 CASES = (
-    case(stages.AllowedTokenIds, {"allowed_token_ids": range(0, 40, 3)}, {"allowed_token_ids": [31, 32, 64, 66]}),
-    case(stages.LogitBias, {"logit_bias": {0: 5.0, 63: -3.0, 64: float("-inf")}}, {"logit_bias": MANY}),
-    case(stages.BadWords, {"bad_words_ids": [[0], [1, 2], [0, 1, 3], [2, 2]]}, {"bad_words_ids": [[3, 0], [65]]}),
-    case(stages.RepetitionPenalty, {"repetition_penalty": 1.3}, {"repetition_penalty": 0.6}),
-    case(stages.PresencePenalty, {"presence_penalty": 1.5}, {"presence_penalty": -0.7}),
-    case(stages.FrequencyPenalty, {"frequency_penalty": 0.9}, {"frequency_penalty": -0.4}),
-    case(stages.Dry, DRY, DRY | {"dry_base": 1.0, "dry_allowed_length": 1}, BROKEN, DRY | {"dry_range": 5}),
-    case(stages.NoRepeatNgram, {"no_repeat_ngram_size": 1}, {"no_repeat_ngram_size": 2}, {"no_repeat_ngram_size": 3}),
-    case(stages.MinNewTokens, {"min_new_tokens": 3, "stop_token_ids": [4, 66]}, {"min_new_tokens": 99}),
-    case(stages.Temperature, {"temperature": 0.0}, {"temperature": 0.7}, {"temperature": 1.9}, {"dynatemp_range": 0.8}),
-    case(stages.TopNSigma, {"top_n_sigma": 1.0}, {"top_n_sigma": 0.3}),
-    case(stages.TopH, {"top_h": 0.3}, {"top_h": 0.8}, {"top_h": 1.0}),
-    case(stages.TopK, {"top_k": 1}, {"top_k": 5}, {"top_k": 66}),
-    case(stages.TopP, {"top_p": 0.9}, {"top_p": 0.3}, {"top_p": 1e-9}),
-    case(stages.MinP, {"min_p": 0.05}, {"min_p": 0.5}, {"min_p": 1.0}),
-    case(stages.TypicalP, {"typical_p": 0.9}, {"typical_p": 0.2}),
-    case(stages.EpsilonCutoff, {"epsilon_cutoff": 0.01}, {"epsilon_cutoff": 0.3}),
-    case(stages.EtaCutoff, {"eta_cutoff": 0.01}, {"eta_cutoff": 0.4}),
-    case(stages.Xtc, XTC, XTC | {"xtc_threshold": 0.02}, {"xtc_probability": 0.5, "xtc_threshold": 0.05}),
-    case(NearBest, {"extra": {"gap": 2.0}}, {"extra": {"gap": 5.5}}),
-    case(Streak, {"extra": {"streak": 1.25}}, {"extra": {"streak": -0.5}}),
-)  # fmt: skip
+    case(stages.AllowedTokenIds, allowed_token_ids=[range(0, 40, 3), [31, 32, 64, 66]]),
+    case(stages.LogitBias, logit_bias=[BANNED, MANY]),
+    case(stages.BadWords, bad_words_ids=[WORDS, [[3, 0], [65]]]),
+    case(stages.RepetitionPenalty, repetition_penalty=[1.3, 0.6]),
+    case(stages.PresencePenalty, presence_penalty=[1.5, -0.7]),
+    case(stages.FrequencyPenalty, frequency_penalty=[0.9, -0.4]),
+    case(stages.Dry, **DRY),
+    case(stages.NoRepeatNgram, no_repeat_ngram_size=[1, 2, 3]),
+    case(stages.MinNewTokens, min_new_tokens=[3, 99], stop_token_ids=[[4, 66], []]),
+    case(stages.Temperature, temperature=[0.0, 0.7, 1.9, 1.0], dynatemp_range=[0, 0, 0, 0.8]),
+    case(stages.TopNSigma, top_n_sigma=[1.0, 0.3]),
+    case(stages.TopH, top_h=[0.3, 0.8, 0.95]),
+    case(stages.TopK, top_k=[1, 5, 66]),
+    case(stages.TopP, top_p=[0.9, 0.3, 1e-9]),
+    case(stages.MinP, min_p=[0.05, 0.5, 1.0]),
+    case(stages.TypicalP, typical_p=[0.9, 0.2]),
+    case(stages.EpsilonCutoff, epsilon_cutoff=[0.01, 0.3]),
+    case(stages.EtaCutoff, eta_cutoff=[0.01, 0.4]),
+    case(stages.Xtc, xtc_probability=[1.0, 1.0, 0.5], xtc_threshold=[0.1, 0.02, 0.05]),
+    case(NearBest, extra=[{"gap": 2.0}, {"gap": 5.5}]),
+    case(Streak, extra=[{"streak": 1.25}, {"streak": -0.5}]),
+)

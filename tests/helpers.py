@@ -31,10 +31,10 @@ def start(
 ) -> Batch:
     """A batch with one request per prompt; a single `params` serves every prompt."""
     several = [params] * len(prompts) if isinstance(params, SamplingParams) else params
-    resolved = [resolve(p, eos_token_ids=min(EOS, vocab_size - 1), vocab_size=vocab_size) for p in several]
-    return Batch.start(
-        resolved, prompts, stages, vocab_size=vocab_size, backend=backend, **options
-    )
+    resolved = [
+        resolve(p, eos_token_ids=min(EOS, vocab_size - 1), vocab_size=vocab_size) for p in several
+    ]
+    return Batch.start(resolved, prompts, stages, vocab_size=vocab_size, backend=backend, **options)
 
 
 def arguments(batch: Batch) -> dict[str, Tensor]:
@@ -105,9 +105,7 @@ def logit_rows(num_rows: int, vocab_size: int, seed: int = 0) -> dict[str, Tenso
     }
 
 
-def histories(
-    num_rows: int, vocab_size: int, length: int = 12, seed: int = 0
-) -> list[list[int]]:
+def histories(num_rows: int, vocab_size: int, length: int = 12, seed: int = 0) -> list[list[int]]:
     """Prompts with many repeats, each of another length; the first is empty."""
     g = torch.Generator().manual_seed(seed)
     high = min(vocab_size, 5)

@@ -1,7 +1,7 @@
 """The filters once more, written from their definitions in numpy, one float64 row at a time.
 
 Shares no code with logitkit. Each filter returns the survivors and the row's margin: how far the
-quantity that decides is from its threshold, at the nearest. Below 1e-6 the answer depends on rounding.
+quantity that decides is from its threshold, at the nearest. Below 1e-6 rounding may decide.
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ def typical_p(x: Row, p: float) -> Answer:
     left = x > -np.inf
     with np.errstate(divide="ignore", invalid="ignore"):
         log_p = (x - x.max()) - math.log(np.exp((x - x.max()).astype(np.longdouble)).sum())
-    distance = np.where(left, np.abs(np.where(left, log_p, 0.0) + entropy_terms(prob).sum()), np.inf)
+    distance = np.where(
+        left, np.abs(np.where(left, log_p, 0.0) + entropy_terms(prob).sum()), np.inf
+    )
     values, group = np.unique(distance, return_inverse=True)
     mass = np.bincount(group, prob)
     before = np.cumsum(mass) - mass

@@ -187,6 +187,16 @@ def walked_pipe(x: Tensor, prompt_width: int) -> LogitsPipeline:
     return pipe
 
 
+def test_rows_of_different_length_grow_together() -> None:
+    long, short = prompt(60), [PAD] * 57 + prompt(3, 1)
+    x = torch.cat([ids(short, long), torch.randint(10, 16, (2, 300))], 1)
+    pipe = pipeline()
+    for width in range(60, 360):
+        pipe.sample(x[:, :width], logits(2, width))
+    expected = walked(FULL, x[:1, 57:], 3, logits(2, 9)[:1])
+    assert torch.equal(pipe.process(x, logits(2, 9))[:1], expected)
+
+
 def test_no_rows_and_empty_prompts_are_fine() -> None:
     none = torch.zeros(0, 4, dtype=torch.int64)
     assert pipeline()(none, logits(0)).shape == (0, V)
@@ -260,6 +270,10 @@ def test_prompt_lengths_are_counted_per_row_and_without_padding() -> None:
     longer = torch.cat([x, torch.tensor([[50], [51]])], 1)
     changed = (pipe.process(longer, logits(2)) != logits(2)).nonzero().tolist()
     assert changed == [[0, 21], [0, 22], [0, 50], [1, 34], [1, 51]]
+    other = x.clone()
+    other[0, 3] = 60  # behind row 0's prompt, but not behind row 1's
+    changed = (pipe.process(other, logits(2)) != logits(2)).nonzero().tolist()
+    assert changed == [[0, 22], [0, 60], [1, 34]]
     pipe.reset(prompt_lengths=torch.tensor([1, 5]))
     assert (pipe.process(x, logits(2)) != logits(2)).nonzero().tolist() == [[0, 21], [0, 22]]
     shorter = x[:, :4]  # row 1 is shorter than its prompt: a new generation
@@ -453,7 +467,7 @@ def test_a_regex_that_runs_out_of_time_leaves_the_pipeline_usable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(StopRules.__init__, "__kwdefaults__", {"regex_time_limit": 0.02})
-    params = SamplingParams(stop_regex=["(?:c|[0-9]|c[0-9])+z"], sampling_seed=1)
+    params = SamplingParams(stop_regex=["(?:c|[0-9]|c[0-9])+[yz]"], sampling_seed=1)
     pipe = LogitsPipeline(params, tokenizer=tiny_tokenizer())
     fresh = LogitsPipeline(params, tokenizer=tiny_tokenizer())
     x = [*prompt(5), *[20, 21, 22, 23] * 12]
@@ -463,6 +477,21 @@ def test_a_regex_that_runs_out_of_time_leaves_the_pipeline_usable(
     for width in (5, 6, 7):
         expected = fresh.sample(ids(x[:width]), logits(1)).tolist()
         assert pipe.sample(ids(x[:width]), logits(1)).tolist() == expected
+
+
+def test_an_interrupted_step_is_not_half_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    params = SamplingParams(max_new_tokens=2, presence_penalty=1.0, sampling_seed=1)
+    pipe, x = pipeline(params), ids([*prompt(5), 20])
+    pipe.process(x[:, :5], logits(1))
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(lk.Batch, "commit", interrupt)
+        pipe.process(x, logits(1))
+    for _ in range(2):
+        assert torch.equal(pipe.process(x, logits(1)), walked(params, x, 5, logits(1)))
 
 
 # -- errors at the door

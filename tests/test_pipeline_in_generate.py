@@ -42,9 +42,7 @@ def alone(
 ) -> list[list[int]]:
     """What every request gives by hand, without a neighbour."""
     options = {"steps": STEPS, "model": tiny_llama()} | options
-    return [
-        stepped(tokens=p, params=q, **options) for p, q in zip(prompts, params, strict=True)
-    ]
+    return [stepped(tokens=p, params=q, **options) for p, q in zip(prompts, params, strict=True)]
 
 
 def until(tokens: list[int], last: int) -> list[int]:
@@ -63,8 +61,9 @@ def test_every_row_of_a_batch_gives_what_it_gives_alone(vocab_size: int) -> None
     for p, q, new in zip(PROMPTS, MIXED, expected, strict=True):
         assert generate(LogitsPipeline(q), [p], model) == [new]
     back = slice(None, None, -1)
-    assert generate(LogitsPipeline(MIXED[back], pad_token_id=PAD), PROMPTS[back], model) == (
-        expected[back]
+    assert (
+        generate(LogitsPipeline(MIXED[back], pad_token_id=PAD), PROMPTS[back], model)
+        == (expected[back])
     )
 
 
@@ -79,7 +78,7 @@ def test_every_row_of_a_batch_gives_what_it_gives_alone(vocab_size: int) -> None
     ],
 )
 def test_nothing_that_transformers_adds_behind_can_change_the_tokens(
-    warpers: dict[str, Any]
+    warpers: dict[str, Any],
 ) -> None:
     pipe = LogitsPipeline(MIXED, pad_token_id=PAD)
     assert generate(pipe, PROMPTS, **warpers) == alone(PROMPTS, MIXED)

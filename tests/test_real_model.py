@@ -102,9 +102,7 @@ def test_stop_strings_end_a_request_at_the_token(smollm2: Demo) -> None:
     plain = run(smollm2, TEXTS[:2], None, do_sample=False)
     text: str = tokenizer.decode(plain[0], skip_special_tokens=True)
     stop = text[text.index("Par") + 1 :][:5]  # begins and ends inside tokens
-    expected = next(
-        plain[0][:n] for n in range(1, STEPS) if stop in tokenizer.decode(plain[0][:n])
-    )
+    expected = next(plain[0][:n] for n in range(1, STEPS) if stop in tokenizer.decode(plain[0][:n]))
     greedy = {"temperature": 0.0}
     params = [SamplingParams(**greedy, stop=[stop]), SamplingParams(**greedy)]
     pipe = LogitsPipeline(params, tokenizer=tokenizer)

@@ -1,7 +1,7 @@
 """Both backends against the float64 oracle: exactly the same survivors, on every kind of row.
 
-Rows whose deciding quantity lies within 1e-6 of its threshold are not compared; they are counted per
-filter, and a test fails if there are more than a few.
+Rows whose deciding quantity lies within 1e-6 of its threshold are not compared; they are counted
+per filter, and a test fails if there are more than a few.
 """
 
 from __future__ import annotations
