@@ -1,4 +1,4 @@
-"""The CPU kernels against plain torch on hard rows: huge, tiny, tied, masked, empty, not numbers."""
+"""The CPU kernels against plain torch on hard rows: huge, tied, masked, empty, not numbers."""
 
 from __future__ import annotations
 
