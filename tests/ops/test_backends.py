@@ -6,7 +6,10 @@ checked against the oracle's margin, counted, and their number is bounded.
 
 from __future__ import annotations
 
+import random
+
 import pytest
+import torch
 from compare import EVERY_EDIT, EVERY_FILTER, EVERYTHING, compare, fitting
 from helpers import histories, logit_rows
 from hypothesis import given, settings
@@ -35,6 +38,31 @@ def test_all_stages_together_agree_at_every_size(size: int) -> None:
     for logits in logit_rows(num_rows, size, seed=size).values():
         rounded += compare(logits, fitting(EVERYTHING, size), histories(num_rows, size))
     assert rounded <= 2
+
+
+@pytest.mark.parametrize("alphabet", [2, 3, 5])
+def test_rules_of_repetition_agree_on_many_histories(alphabet: int) -> None:
+    g = random.Random(alphabet)
+    requests, prompts = [], []
+    for _ in range(400):
+        breakers = [
+            [g.randrange(alphabet) for _ in range(g.choice([1, 2, 3]))]
+            for _ in range(g.choice([0, 0, 1, 3]))
+        ]
+        requests.append(
+            SamplingParams(
+                dry_multiplier=g.uniform(0.1, 2.0),
+                dry_base=g.choice([1.0, 1.3, 2.0]),
+                dry_allowed_length=g.choice([1, 2, 3]),
+                dry_range=g.choice([-1, -1, 7, 20]),
+                dry_sequence_breakers=breakers,
+                no_repeat_ngram_size=g.choice([0, 0, 2, 5]),
+                bad_words_ids=[[g.randrange(alphabet) for _ in range(g.choice([2, 3, 4]))]],
+                frequency_penalty=g.uniform(-1.0, 1.0),
+            )
+        )
+        prompts.append([g.randrange(alphabet) for _ in range(g.randrange(45))])
+    assert compare(torch.randn(400, 7), requests, prompts) == 0
 
 
 POSITIVE = st.floats(1e-3, 1.0)

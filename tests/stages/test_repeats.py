@@ -30,6 +30,8 @@ def test_dry_takes_a_power_of_the_repetitions_length(backend: str) -> None:
 def test_dry_takes_the_longest_of_several_repetitions(backend: str) -> None:
     # the end "0 1 2" stood before 3 (length 3: 2), its last two tokens before 4 (length 2: 1)
     assert dry(backend, [0, 1, 2, 3, 5, 1, 2, 4, 0, 1, 2]) == [0, 0, 0, 2, 1, 0]
+    # before 3 twice: lately with two tokens in common, earlier with three
+    assert dry(backend, [0, 1, 2, 3, 5, 1, 2, 3, 0, 1, 2]) == [0, 0, 0, 2, 0, 0]
     # "2 2 2 2": the end overlaps itself, the longest earlier copy has 3 tokens
     assert dry(backend, [2, 2, 2, 2]) == [0, 0, 2, 0, 0, 0]
 
