@@ -4,7 +4,7 @@ Run: python examples/01_inside_transformers.py   (fetches the 93 MB demo model o
 """
 
 import logitkit as lk
-from logitkit.demo_model import load_demo_model
+from logitkit.demo import load_demo_model
 
 
 def main() -> None:

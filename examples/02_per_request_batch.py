@@ -4,7 +4,7 @@ Run: python examples/02_per_request_batch.py   (fetches the 93 MB demo model onc
 """
 
 import logitkit as lk
-from logitkit.demo_model import load_demo_model
+from logitkit.demo import load_demo_model
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 import logitkit as lk
-from logitkit.demo_model import load_demo_model
+from logitkit.demo import load_demo_model
 
 
 @dataclass(frozen=True, eq=False)

@@ -58,7 +58,7 @@ def demo(
 ) -> None:
     """Generate for four requests with different parameters in one batch, and say what it costs."""
     with _one_line_errors():
-        from logitkit.demo import run
+        from logitkit.demo.show import run
 
         run(model, max_new_tokens=max_new_tokens, seed=seed)
 
@@ -66,7 +66,7 @@ def demo(
 @contextmanager
 def _one_line_errors() -> Iterator[None]:
     """Turn what a user can set right into one line and exit code 1, and Ctrl-C into code 130."""
-    from logitkit.demo_download import DemoModelError
+    from logitkit.demo.download import DemoModelError
 
     try:
         yield

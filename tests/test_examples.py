@@ -11,9 +11,7 @@ EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_the_example_runs(
-    path: Path, smollm2: object, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_example_runs(path: Path, smollm2: object, capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(path), run_name="__main__")
 
     assert capsys.readouterr().out.strip()

@@ -36,9 +36,9 @@ from transformers.generation.streamers import BaseStreamer
 
 from logitkit import BadLogitsError, EmptyRowError, SamplingParams
 from logitkit import generation_keywords as words
-from logitkit.generation import generate
-from logitkit.params_hf import LEFT_TO_THE_DOOR
-from logitkit.pipeline import LogitsPipeline
+from logitkit.generation.door import generate
+from logitkit.params.generation_config import LEFT_TO_THE_DOOR
+from logitkit.pipeline.door import LogitsPipeline
 
 MODEL = tiny_model()
 TOKENIZER = tiny_tokenizer()

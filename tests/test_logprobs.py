@@ -11,7 +11,7 @@ from tiny import IDS, MASK, PADDED, VOCAB, logits_edited, tiny_model
 from torch import Tensor
 
 from logitkit import SamplingParams
-from logitkit.generation import generate
+from logitkit.generation.door import generate
 from logitkit.sampler import token_logprobs
 
 MODEL = tiny_model()

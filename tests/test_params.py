@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import GenerationConfig
 
-from logitkit import params_hf
+from logitkit.params import generation_config
 from logitkit.params import ResolvedParams, SamplingParams, resolve
-from logitkit.params_checks import FrozenDict
-from logitkit.params_convert import SPELLINGS, UNSUPPORTED
-from logitkit.params_fields import FIELDS, STRUCTURED_FIELDS
+from logitkit.params.checks import FrozenDict
+from logitkit.params.fields import FIELDS, STRUCTURED_FIELDS
+from logitkit.params.spellings import SPELLINGS, UNSUPPORTED
 
 INF, NAN = math.inf, math.nan
 NAMES = [field.name for field in dataclasses.fields(SamplingParams)]
@@ -356,7 +356,12 @@ def from_config(**fields: Any) -> SamplingParams:
 
 
 def test_every_key_of_a_generation_config_has_one_place() -> None:
-    places = [params_hf.READ, params_hf.LEFT_TO_THE_DOOR, params_hf.INERT, set(params_hf.REFUSED)]
+    places = [
+        generation_config.READ,
+        generation_config.LEFT_TO_THE_DOOR,
+        generation_config.INERT,
+        set(generation_config.REFUSED),
+    ]
     for key in GenerationConfig(sequence_bias={(1,): 1.0}).to_dict():
         assert key.startswith("_") or sum(key in place for place in places) == 1, key
 

@@ -22,9 +22,9 @@ from transformers import (
 
 from logitkit import SamplingParams
 from logitkit.causal_lm import DecoderOnlyOutput
-from logitkit.custom_generate import callers_processors
-from logitkit.generation import generate
-from logitkit.strategy import Generation, GenerationStrategy, Sampling
+from logitkit.generation.custom_generate import callers_processors
+from logitkit.generation.door import generate
+from logitkit.generation.strategy import Generation, GenerationStrategy, Sampling
 
 MODEL = tiny_model()
 TOKENIZER = tiny_tokenizer()

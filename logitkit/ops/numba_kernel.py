@@ -211,7 +211,7 @@ def _pad_gathered(s, n, divisor):
 @internal()
 def _select(s, a, slot, position, seed, top, divisor):
     """Temperature and filters: the entries that matter, how many of them are gathered (-1: the
-    whole row), the window of survivors, and the top after the division."""
+    whole row), and the window of survivors."""
     v, n, mass, low = s.y, -1, 0.0, NONE
     scaled = divisor == np.float32(1.0)
     filtering = not (a.greedy.shape[0] and a.greedy[slot])
@@ -243,14 +243,12 @@ def _select(s, a, slot, position, seed, top, divisor):
                 if n >= 0:
                     v = _pad_gathered(s, n, np.float32(1.0))
     if not filtering:
-        return v, n, NONE, ALL, top
+        return v, n, NONE, ALL
     up = False
     if a.xtc_probability.shape[0] and a.xtc_probability[slot] > 0.0:
         up = coin(seed, position, XTC_STREAM) < a.xtc_probability[slot]
     low, high = numba_filters.narrow(v, top, low, mass, s, a, slot, up, TOP_H_CANDIDATES)
-    if high < top:
-        top = numba_filters.largest_inside(v, high)
-    return v, n, low, high, top
+    return v, n, low, high
 
 
 @internal()
@@ -306,7 +304,7 @@ def _make_run_rows(digest: str) -> Any:
             if divisor == np.float32(0.0):
                 v, n, low, high = s.y, -1, top, ALL
             else:
-                v, n, low, high, top = _select(s, a, request, place, key, top, divisor)
+                v, n, low, high = _select(s, a, request, place, key, top, divisor)
             if out.shape[0]:
                 _write(out[r], s, v, n, low, high)
             elif n >= 0:

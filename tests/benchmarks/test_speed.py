@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import peers
 import pytest
 import torch
 from torch import Tensor
 
 import logitkit as lk
-import peers
 
 pytestmark = pytest.mark.bench
 

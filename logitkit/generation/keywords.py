@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from logitkit.params import SamplingParams
-from logitkit.params_fields import checked
-from logitkit.params_hf import LEFT_TO_THE_DOOR, READ
+from logitkit.params.fields import checked
+from logitkit.params.generation_config import LEFT_TO_THE_DOOR, READ
 
 # Read here.
 LENGTHS = frozenset({"max_length", "min_length"})

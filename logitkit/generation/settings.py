@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from logitkit.generation.progress import Criteria
 from logitkit.params import SamplingParams
-from logitkit.progress import Criteria
 from logitkit.stages.transformers_list import Processor
 
 

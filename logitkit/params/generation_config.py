@@ -1,7 +1,7 @@
 """transformers' `GenerationConfig` in the words of `SamplingParams`, read as `generate` reads it.
 
-Beside `params_convert`, below `params`. The object is duck-typed through its `to_dict`: nothing of
-transformers is imported.
+Beside `spellings`, below `sampling_params`. The object is duck-typed through its `to_dict`: nothing
+of transformers is imported.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from logitkit.params_convert import SPELLINGS, UNSUPPORTED
-from logitkit.params_fields import FIELDS
+from logitkit.params.fields import FIELDS
+from logitkit.params.spellings import SPELLINGS, UNSUPPORTED
 
 # Our field and transformers' default for each field that only sampling uses ...
 _WARPERS: dict[str, Any] = {

@@ -1,7 +1,7 @@
 """The fields of `SamplingParams`: what each one does, what it may hold, whose rule it is.
 
 `FIELDS` is the one table behind the checks, the class documentation and the README. It sits
-between `params_checks` and `params` and knows nothing of the rest of the package.
+between `checks` and `sampling_params` and knows nothing of the rest of the package.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from logitkit.params_checks import (
+from logitkit.params.checks import (
     DIVISOR_MIN,
     Check,
     FrozenDict,

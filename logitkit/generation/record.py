@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from logitkit.causal_lm import DecoderOnlyOutput, decoder_only_output
+from logitkit.generation.progress import Progress
 from logitkit.params import ResolvedParams
-from logitkit.progress import Progress
 from logitkit.sampler import Choice, token_logprobs
 
 Logprobs = tuple[Tensor, Tensor, Tensor]  # [B], [B, k], [B, k] ids

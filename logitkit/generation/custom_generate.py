@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from logitkit.generation.progress import Criteria
+from logitkit.generation.settings import Settings
 from logitkit.params import SamplingParams
-from logitkit.params_hf import READ
-from logitkit.progress import Criteria
-from logitkit.settings import Settings
+from logitkit.params.generation_config import READ
 
 # Prepared for transformers' own loop; `CausalLM` makes its own.
 _CACHES = ("cache", "past_key_values", "cache_params")

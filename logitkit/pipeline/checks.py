@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from logitkit.params import SamplingParams
-from logitkit.prefixes import Ids
+from logitkit.pipeline.prefixes import Ids
 
 
 def on_cpu(ids: Tensor) -> Ids:

@@ -1,6 +1,6 @@
 """Other systems' requests in the words of `SamplingParams`, and ours in words that JSON has.
 
-Pure functions from mappings to mappings, between `params_fields` and `params`: the spellings of
+Pure functions from mappings to mappings, between `fields` and `sampling_params`: the spellings of
 OpenAI, vLLM, SGLang and llama.cpp, and transformers' `GenerationConfig` (duck-typed). What cannot
 be honoured is an error that names it, never dropped.
 """
@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from logitkit.params_checks import FrozenDict
+from logitkit.params.checks import FrozenDict
 
 SPELLINGS = {
     "seed": "sampling_seed",

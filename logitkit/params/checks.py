@@ -1,7 +1,7 @@
 """Checks at the door: a value in, the same value plain and immutable out, or a ValueError.
 
-The vocabulary in which `params_fields` is written; it knows nothing of the rest of the package.
-A message here says only what is wrong: `params_fields.checked` adds field, value and range.
+The vocabulary in which `fields` is written; it knows nothing of the rest of the package.
+A message here says only what is wrong: `fields.checked` adds field, value and range.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from logitkit.demo_download import (
+from logitkit.demo.download import (
     BYTES_NEEDED,
     GGUF,
     NO_SPACE,

@@ -14,19 +14,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from logitkit import custom_generate
 from logitkit.batch import Batch, expand
 from logitkit.causal_lm import CausalLM
 from logitkit.errors import RowError
-from logitkit.limits import row_limits
+from logitkit.generation import custom_generate
+from logitkit.generation.limits import row_limits
+from logitkit.generation.progress import Progress
+from logitkit.generation.record import Record
+from logitkit.generation.settings import Settings
 from logitkit.ops import OK
 from logitkit.params import ResolvedParams, SamplingParams, resolve
 from logitkit.plan import Plan
-from logitkit.progress import Progress
-from logitkit.record import Record
 from logitkit.rows import Rows
 from logitkit.sampler import Choice, Sampler
-from logitkit.settings import Settings
 from logitkit.stage import Stage
 from logitkit.stages import DEFAULT_STAGES
 from logitkit.stages.transformers_list import TransformersList

@@ -1,8 +1,8 @@
 """`SamplingParams`, what one request wants, and `resolve`, which readies it for one vocabulary.
 
 The first module in line: everything else reads it, and it reads only its own parts,
-`params_fields` (the checks), `params_convert` and `params_hf` (other systems' spellings) and
-`params_tokens` (words as ids).
+`fields` (the checks), `spellings` and `generation_config` (other systems' spellings) and
+`words` (words as ids).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Self
 
-from logitkit.params_checks import FrozenDict
-from logitkit.params_convert import plain_fields, spelled_fields, unknown_fields
-from logitkit.params_fields import FIELDS, STRUCTURED_FIELDS, checked
-from logitkit.params_hf import generation_config_fields
-from logitkit.params_tokens import bad_word_sequences, breaker_sequences
+from logitkit.params.checks import FrozenDict
+from logitkit.params.fields import FIELDS, STRUCTURED_FIELDS, checked
+from logitkit.params.generation_config import generation_config_fields
+from logitkit.params.spellings import plain_fields, spelled_fields, unknown_fields
+from logitkit.params.words import bad_word_sequences, breaker_sequences
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +148,7 @@ class SamplingParams:
         gives temperature 0 and no filters. Single-token `sequence_bias` and `suppress_tokens`
         become `logit_bias`; an entry of `bad_words_ids` that is the end-of-text token is dropped,
         as there. Lengths that count the prompt, special tokens, caches, outputs and assistants
-        (`params_hf.LEFT_TO_THE_DOOR`) are the caller's. Raises ValueError that names every
+        (`generation_config.LEFT_TO_THE_DOOR`) are the caller's. Raises ValueError that names every
         other field that is set and cannot be honoured.
         """
         return cls(**generation_config_fields(generation_config))

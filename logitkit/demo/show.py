@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 import logitkit as lk
-from logitkit.demo_model import load_demo_model, load_model
+from logitkit.demo.model import load_demo_model, load_model
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -77,7 +77,7 @@ Draw = Callable[["Tensor", "Tensor"], "Tensor"]
 def run(model_name: str | None, *, max_new_tokens: int, seed: int) -> None:
     """Print the demo for a Hub id or local folder, or, with None, for the demo model.
 
-    Raises what `demo_model` raises, and ValueError for a seed or length that is out of range.
+    Raises what `model` raises, and ValueError for a seed or length that is out of range.
     """
     console = Console(highlight=False, soft_wrap=True)
     params = [request.params(seed, max_new_tokens) for request in REQUESTS]

@@ -16,9 +16,9 @@ from transformers import LogitsProcessor, StoppingCriteria, StoppingCriteriaList
 from logitkit.batch import Batch, backend_ops, check_chain, expand
 from logitkit.ops import OK
 from logitkit.params import ResolvedParams, SamplingParams, resolve
-from logitkit.pipeline_checks import on_cpu, prompt_lengths, requests, token_ids
+from logitkit.pipeline.checks import on_cpu, prompt_lengths, requests, token_ids
+from logitkit.pipeline.prefixes import Ids, Prefixes, has_stops
 from logitkit.plan import Plan, make_plan
-from logitkit.prefixes import Ids, Prefixes, has_stops
 from logitkit.rows import Rows
 from logitkit.stage import Stage
 from logitkit.stages import DEFAULT_STAGES

