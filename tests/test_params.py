@@ -17,8 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import GenerationConfig
 
-from logitkit.params import generation_config
-from logitkit.params import ResolvedParams, SamplingParams, resolve
+from logitkit.params import ResolvedParams, SamplingParams, generation_config, resolve
 from logitkit.params.checks import FrozenDict
 from logitkit.params.fields import FIELDS, STRUCTURED_FIELDS
 from logitkit.params.spellings import SPELLINGS, UNSUPPORTED
