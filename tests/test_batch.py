@@ -238,3 +238,19 @@ def test_a_stage_with_state_in_the_middle_sees_its_own_columns() -> None:
     batch = start(params, [[], []], 9, stages=(stages.TopK(), stage, stages.TopP()))
     batch.commit(torch.tensor([[2, 3], [2, 3]]), torch.tensor([2, 1]))
     assert batch.states[stage].tolist() == [1 + 2 + 3, 10 + 20]
+
+
+def test_replay_starts_again_behind_the_prompts() -> None:
+    stage = Streak()
+    params = SamplingParams(extra={"streak": 1.0}, sampling_seed=1)
+    replayed = start(params, [[5, 6], [7]], 9, stages=(stage,), room=1)
+    fresh = start(params, [[5, 6], [7]], 9, stages=(stage,))
+    replayed.commit(torch.tensor([[1, 1, 1], [2, 2, 2]]))
+    tokens, lengths = torch.tensor([[4, 4, 3], [4, 0, 0]]), torch.tensor([3, 1])
+    replayed.replay(tokens, lengths)
+    fresh.commit(tokens, lengths)
+    for batch in (replayed, fresh):
+        assert batch.rows().position.tolist() == [5, 2]
+        assert batch.rows().last(3).tolist() == [[4, 4, 3], [-1, 7, 4]]
+        assert batch.rows().state(stage).tolist() == [[3, 1], [4, 1]]
+    assert torch.equal(replayed.rows().counts(), fresh.rows().counts())

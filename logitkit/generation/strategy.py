@@ -17,7 +17,7 @@ from torch import Tensor
 from logitkit.batch import Batch, expand
 from logitkit.causal_lm import CausalLM
 from logitkit.errors import RowError
-from logitkit.generation import custom_generate
+from logitkit.generation.custom_generate import settings as settings_from_transformers
 from logitkit.generation.limits import row_limits
 from logitkit.generation.progress import Progress
 from logitkit.generation.record import Record
@@ -85,7 +85,7 @@ class GenerationStrategy(ABC):
         the strategy's own params, or read from it when there are none.
         """
         # No model input may be named in this signature: transformers would take it out.
-        settings = custom_generate.settings(
+        settings = settings_from_transformers(
             input_ids, self.params, logits_processor or (), stopping_criteria or (),
             generation_config, model_kwargs,
         )  # fmt: skip
