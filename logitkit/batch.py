@@ -8,7 +8,9 @@ anything. Nothing is ever rolled back: drafts are written past the head, and com
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Sequence
+from importlib.util import find_spec
 from types import ModuleType
 
 import torch
@@ -199,15 +201,30 @@ def backend_ops(backend: str, device: torch.device) -> ModuleType:
     """The fused operations for tensors on `device`; a backend asked for is never replaced."""
     if backend not in BACKENDS:
         raise ValueError(f"`backend` must be one of {', '.join(BACKENDS)}, got {backend!r}")
-    if backend == "triton":
-        raise ValueError(
-            "`backend`='triton' is not available in this version; use 'auto' (torch on GPUs)"
-        )
     if backend == "numba" and device.type != "cpu":
         raise ValueError(f"`backend`='numba' needs CPU tensors, got {device.type}; use 'auto'")
+    if backend == "triton":
+        return _triton_ops(device)
+    if backend == "auto" and device.type == "cuda" and find_spec("triton") is not None:
+        return _triton_ops(device)
     if backend == "torch" or device.type != "cpu":
         return reference
     return numba_ops
+
+
+def _triton_ops(device: torch.device) -> ModuleType:
+    """The GPU kernels (CUDA and ROCm); imported only here, so that nobody else needs Triton."""
+    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+    if device.type != "cuda" and not (interpreted and device.type == "cpu"):
+        raise ValueError(
+            f"`backend`='triton' needs CUDA or ROCm tensors, got {device.type}; use 'auto', or set "
+            "TRITON_INTERPRET=1 before the first import to run the kernels (slowly) on the CPU"
+        )
+    if find_spec("triton") is None:
+        raise ValueError("`backend`='triton' needs the package triton; install it or use 'auto'")
+    import triton_ops
+
+    return triton_ops
 
 
 def check_chain(stages: Sequence[Stage], params: Sequence[SamplingParams]) -> None:

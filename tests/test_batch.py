@@ -169,6 +169,14 @@ def test_extra_keys_that_no_stage_declares_are_refused() -> None:
         start(params, [[1], [1]], 9, stages=(*DEFAULT_STAGES, NearBest()))
 
 
+def test_a_request_whose_stage_is_missing_is_refused() -> None:
+    chain = (stages.TopK(), stages.Temperature())
+    params = [SamplingParams(top_k=3, temperature=0.5), SamplingParams(min_p=0.1)]
+    start(params[0], [[1]], 9, stages=chain)
+    with pytest.raises(ValueError, match=r"`min_p`=0\.1 of request 1 .*lk\.stages\.MinP"):
+        start(params, [[1], [1]], 9, stages=chain)
+
+
 def test_a_users_constructed_value_serves_requests_without_one() -> None:
     params = [PLAIN, SamplingParams(extra={"gap": 0.0}), SamplingParams(extra={"gap": 4.0})]
     batch = start(params, [[1]] * 3, 9, stages=(NearBest(gap=1.0),))

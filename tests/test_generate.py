@@ -35,7 +35,7 @@ from transformers import (
 from transformers.generation.streamers import BaseStreamer
 
 from logitkit import BadLogitsError, EmptyRowError, SamplingParams
-from logitkit import generation_keywords as words
+from logitkit.generation import keywords as words
 from logitkit.generation.door import generate
 from logitkit.params.generation_config import LEFT_TO_THE_DOOR
 from logitkit.pipeline.door import LogitsPipeline

@@ -78,7 +78,8 @@ def test_a_users_stage_in_the_middle_splits_the_run() -> None:
 
 def test_another_order_makes_several_runs() -> None:
     chain = (stages.MinP(), stages.TopP(), stages.TopK(), stages.Temperature(), stages.TopK())
-    plan = start(CORE, [[1]], 9, backend="numba", stages=chain).plan
+    params = SamplingParams(temperature=0.7, top_k=3, top_p=0.9, min_p=0.05)
+    plan = start(params, [[1]], 9, backend="numba", stages=chain).plan
     assert [[s.op for s in run.stages] for run in plan.runs] == [
         ["min_p"], ["top_p"], ["top_k"], ["temperature", "top_k"],
     ]  # fmt: skip

@@ -132,6 +132,39 @@ def test_numba_noise_has_the_same_bits(seed: int) -> None:
     assert torch.equal(torch.from_numpy(coins), uniform(key, torch.arange(1000), 4))
 
 
+@njit
+def _rarest(seed, count):  # type: ignore[no-untyped-def]
+    lowest, highest = 0, 0
+    least, most = np.float32(1), np.float32(0)
+    for token in range(count):
+        v = numba_draw.uniform(np.uint64(seed), np.uint64(token), np.uint64(0))
+        if v < least:
+            least, lowest = v, token
+        if v > most:
+            most, highest = v, token
+    return lowest, highest
+
+
+def test_noise_agrees_at_its_rarest_values() -> None:
+    # the extremes of 4e7 numbers: near 2.5e-8, and at the cap of 1 - 2^-24
+    tokens = _rarest(77, 40_000_000)
+    words = [by_hand([token, 0, 0, 0], [77, 0])[0] for token in tokens]
+    assert words[0] < 1000
+    assert words[1] > 2**32 - 1000
+    for token, word in zip(tokens, words, strict=True):
+        v = min((np.float32(word) + 0.5) * 2.0**-32, 1 - 2.0**-24)
+        want = np.float32(math.log(-math.log1p(-v)))
+        found = np.empty(1, np.float32)
+        _numba_noise_of(77, token, found)
+        assert found[0] == want
+        assert noise(ZERO + 77, ZERO + token, ZERO, 0).item() == want
+
+
+@njit
+def _numba_noise_of(seed, token, out):  # type: ignore[no-untyped-def]
+    out[0] = numba_draw.noise(numba_draw.uniform(np.uint64(seed), np.uint64(token), np.uint64(0)))
+
+
 def draws(logits: torch.Tensor, count: int, seed: int, backend: str) -> torch.Tensor:
     """`count` tokens of one request, one per position: every row has the same logits."""
     batch = start(SamplingParams(sampling_seed=seed), [[]], len(logits), backend=backend)

@@ -23,7 +23,7 @@ def extreme_rows(num_rows: int, vocab_size: int) -> dict[str, Tensor]:
     normal = torch.randn(num_rows, vocab_size, generator=g)
     ten = torch.full_like(normal, -INF)
     ten[:, :: max(1, vocab_size // 10)] = normal[:, :: max(1, vocab_size // 10)]
-    neighbours = (normal * 2).round() * 2.0**-23 + 1.0  # a division makes some of them equal
+    neighbours = (normal * 2).round() * 2.0**-23 + 1.9  # dividing by 1.7 makes some of them equal
     return {
         "huge": (normal / normal.abs().amax()) * 3.4e38,
         "all near the largest float": torch.full_like(normal, 3.0e38) + normal.round() * 1e37,
@@ -39,11 +39,20 @@ def extreme_rows(num_rows: int, vocab_size: int) -> dict[str, Tensor]:
     }
 
 
+DIVIDED: tuple[dict[str, Any], ...] = (
+    {"temperature": 1.7, "top_k": 1},
+    {"temperature": 1.7, "top_k": 9},
+    {"temperature": 3e38, "top_k": 9},
+    {"temperature": 1.7, "top_h": 0.5},
+    {"temperature": 1.7, "top_p": 0.5},
+)
+
+
 @pytest.mark.parametrize("size", [3, 150, 5000])
 def test_extreme_rows_agree(size: int) -> None:
     rounded = 0
     for logits in extreme_rows(3, size).values():
-        for request in (*EVERY_FILTER, *EVERY_EDIT[:1], *EVERY_EDIT[4:], EVERYTHING):
+        for request in (*EVERY_FILTER, *EVERY_EDIT[:1], *EVERY_EDIT[4:], *DIVIDED, EVERYTHING):
             rounded += compare(logits, fitting(request, size), histories(3, size))
     assert rounded <= 12
 
