@@ -15,6 +15,7 @@ from torch import Tensor
 
 from logitkit.errors import BadLogitsError, EmptyRowError, RowError
 from logitkit.ops import BAD, EMPTY, OK, ORDER, reference
+from logitkit.ops.reference_edits import keep_best
 from logitkit.params import SamplingParams
 from logitkit.rows import Rows
 from logitkit.stage import BuiltinStage, Stage
@@ -53,6 +54,11 @@ class Plan:
 
     def process(self, logits: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
         """The logits after every stage, and each row's status instead of an error."""
+        out, status = self.run(logits, rows)
+        return _keep_best(out, rows), status
+
+    def run(self, logits: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+        """`process` without its last act, the argmax of the rows with temperature 0."""
         return self._process(self.runs, logits, rows)
 
     def sample(self, logits: Tensor, rows: Rows) -> Tensor:
@@ -64,12 +70,14 @@ class Plan:
 
     def draw(self, logits: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
         """One token per row and each row's status; the last fused run draws in the same pass."""
-        runs, arguments = self.runs, {}
+        runs, last = self.runs, Run((), True)
         if runs and runs[-1].fused:
-            runs, arguments = runs[:-1], self._arguments(runs[-1], rows)
+            runs, last = runs[:-1], runs[-1]
         if runs:
             logits, before = self._process(runs, logits, rows)
-        tokens, status = self.ops.sample_tokens(logits, *_tensors(rows), **arguments)
+        tokens, status = self.ops.sample_tokens(
+            logits, *_tensors(rows), **self._arguments(last, rows)
+        )
         if runs:
             status = torch.where(before == OK, status, before)
             tokens = torch.where(status == OK, tokens, -1)
@@ -132,10 +140,12 @@ class Plan:
         out = logits.float().clone()
         given = reference.unusable(out)
         out = out.masked_fill(given[:, None], 0.0)
+        status = torch.where(given, BAD, OK)
         for stage in self.stages:
             out = _apply(stage, out, rows)
             observer(stage, out)
-        return out, torch.where(given, BAD, _status(out))
+            status = torch.where(status == OK, _status(out), status)
+        return _keep_best(out, rows), status
 
     def _arguments(self, run: Run, rows: Rows) -> dict[str, Tensor]:
         arguments: dict[str, Tensor] = {}
@@ -195,8 +205,19 @@ def _apply(stage: Stage, logits: Tensor, rows: Rows) -> Tensor:
     """One stage by itself, float32 in and out; what was masked stays masked."""
     out = stage.apply(logits, rows)
     if not isinstance(stage, BuiltinStage):
+        if not isinstance(out, Tensor) or out.shape != logits.shape:
+            got = tuple(out.shape) if isinstance(out, Tensor) else out
+            raise ValueError(
+                f"{type(stage).__name__}.apply must return logits of shape {tuple(logits.shape)}, "
+                f"got {got!r}"
+            )
         out = torch.where(logits == -torch.inf, -torch.inf, out.float())
     return reference.exempt_greedy(out, logits, rows) if stage.is_filter else out
+
+
+def _keep_best(logits: Tensor, rows: Rows) -> Tensor:
+    """One token in the rows with temperature 0: the argmax behind all stages."""
+    return keep_best(logits, rows["greedy"]) if "greedy" in rows.columns else logits
 
 
 def _status(logits: Tensor) -> Tensor:

@@ -71,6 +71,8 @@ class Rows:
 
     def __getitem__(self, name: str) -> Tensor:
         """The parameter `name` of every row, [R, 1]; float64, int64 or bool."""
+        if name not in self.columns:
+            raise KeyError(f"{name!r} is no column of this plan, which has {sorted(self.columns)}")
         return self.columns[name][self.slot].unsqueeze(-1)
 
     @property

@@ -6,7 +6,6 @@ call of the plan; otherwise the plan is cut where its filters begin, and each pa
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -52,14 +51,13 @@ class Sampler:
         """One token for each line of `logits` [R, V]; raises nothing, the status tells."""
         if not self.keeps_logits:
             return Choice(*self.plan.draw(logits, rows))
-        shown = _at_temperature_one(rows)
-        edited, before = self._before_filters.process(logits, shown)
+        edited, before = self._before_filters.run(logits, rows)
         processed, status = edited, before
         if self._without_filters.stages:
-            processed, _ = self._without_filters.process(edited, shown)
+            processed, _ = self._without_filters.run(edited, rows)
         scores = processed
         if self._from_filters.stages:
-            scores, behind = self._from_filters.process(edited, shown)
+            scores, behind = self._from_filters.run(edited, rows)
             status = torch.where(before == OK, behind, before)
         tokens, drawn = self._draw(scores, rows)
         status = torch.where(status == OK, drawn, status)
@@ -67,31 +65,13 @@ class Sampler:
 
     def _draw(self, scores: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
         """What the plan draws from logits that are through all its stages."""
-        arguments: dict[str, Tensor] = {}
-        if "greedy" in rows.columns:
-            greedy = rows.columns["greedy"]
-            arguments = {
-                "greedy": greedy,
-                "temperature": (~greedy).double(),
-                "dynatemp_range": torch.zeros_like(greedy, dtype=torch.float64),
-                "dynatemp_exponent": torch.ones_like(greedy, dtype=torch.float64),
-            }
+        arguments = {"greedy": rows.columns["greedy"]} if "greedy" in rows.columns else {}
         history = rows.history
         tokens, status = self.plan.ops.sample_tokens(
             scores, rows.slot, rows.position, history.tokens, history.prompt_length, rows.seed,
             **arguments,
         )  # fmt: skip
         return tokens, status
-
-
-def _at_temperature_one(rows: Rows) -> Rows:
-    """The rows with temperature 1 wherever it is 0."""
-    if "greedy" not in rows.columns:
-        return rows
-    greedy, columns = rows.columns["greedy"], dict(rows.columns)
-    for name, neutral in (("temperature", 1.0), ("dynatemp_range", 0.0)):
-        columns[name] = columns[name].masked_fill(greedy, neutral)
-    return dataclasses.replace(rows, columns=columns)
 
 
 def token_logprobs(logits: Tensor, tokens: Tensor, num_top: int) -> tuple[Tensor, Tensor, Tensor]:

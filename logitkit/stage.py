@@ -46,12 +46,23 @@ class Stage(LogitsProcessor):
         raise NotImplementedError(f"{type(self).__name__} must define apply(logits, rows)")
 
     def is_neutral(self, params: SamplingParams) -> bool:
-        """Whether this request's values change nothing; by default, whether they are defaults."""
-        return all(self.value(params, f.name) == _default(f) for f in dataclasses.fields(self))
+        """Whether this request's values change nothing; by default, whether they are defaults.
+
+        A stage without fields is never neutral: it always runs.
+        """
+        fields = dataclasses.fields(self)
+        return bool(fields) and all(self.value(params, f.name) == _default(f) for f in fields)
 
     def columns(self, params: Sequence[ResolvedParams]) -> dict[str, Tensor]:
         """The stage's parameters for all slots: by default one [B] column per field."""
         names = [f.name for f in dataclasses.fields(self)]
+        for name in names:
+            for slot, p in enumerate(params):
+                if not isinstance(value := self.value(p, name), bool | int | float):
+                    raise ValueError(
+                        f"`{name}`={value!r} of request {slot}: {type(self).__name__} keeps one "
+                        "number or bool per request; for other values define columns(params)"
+                    )
         return {name: column(self.value(p, name) for p in params) for name in names}
 
     def init(self, columns: dict[str, Tensor]) -> Tensor | None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import regex
 
 from logitkit.params import ResolvedParams
+from logitkit.params.words import check_tokenizer
 
 # A search runs for microseconds; only a pattern that backtracks without end reaches this.
 REGEX_TIME_LIMIT = 1.0
@@ -73,9 +74,9 @@ class StopRules:
     `needs_text` is False without `stop` and `stop_regex`: then nothing is ever decoded by `push`.
     `max_new_tokens` replaces the field of `params`; None there as well means no limit.
 
-    Raises ValueError when strings or regexes come without a tokenizer, for a regex that does not
-    compile or matches the empty string, and for a stop string that mixes a special token's text
-    with other text.
+    Raises ValueError when strings or regexes come without a tokenizer that decodes, for a regex
+    that does not compile or matches the empty string, and for a stop string that mixes a special
+    token's text with other text.
     """
 
     def __init__(
@@ -87,7 +88,9 @@ class StopRules:
         regex_time_limit: float = REGEX_TIME_LIMIT,
     ):
         for field in ("stop", "stop_regex"):
-            if getattr(params, field) and tokenizer is None:
+            if getattr(params, field) and tokenizer is not None:
+                check_tokenizer(tokenizer, "decode")
+            elif getattr(params, field):
                 raise ValueError(
                     f"`{field}` = {getattr(params, field)!r} needs text: pass `tokenizer=`, "
                     "or use `stop_token_ids`"

@@ -15,13 +15,15 @@ from logitkit.ops.numba_bits import internal
 from logitkit.ops.numba_row import block_of
 from logitkit.ops.reference_edits import LOG_FLOAT_MAX
 
+TOUCHED, UNUSABLE = np.uint8(1), np.uint8(2)  # what `dirty` says of a block
 _IN_PROMPT = np.int32(1 << 30)
 
 
 @internal()
 def put(y, dirty, token, value):
     y[token] = value
-    dirty[block_of(token)] = 1
+    b = block_of(token)
+    dirty[b] = max(dirty[b], TOUCHED if value < np.inf else UNUSABLE)
 
 
 @internal()
@@ -84,8 +86,9 @@ def penalise(y, dirty, counts, history, prompt_length, repetition, presence, fre
             continue
         if repetition != np.float32(1.0):
             x = x / repetition if x > 0 else x * repetition
-        if count > 0:
+        if count > 0 and x > -np.inf:
             x = x - presence
+        if count > 0 and x > -np.inf:
             x = x - np.float32(frequency * count)
         put(y, dirty, token, x)
 

@@ -19,6 +19,7 @@ from logitkit.ops import BAD, EMPTY, OK, numba_edits, numba_filters, numba_mass,
 from logitkit.ops.numba_bits import internal, key_of, value_of
 from logitkit.ops.numba_draw import coin, draw_gathered, draw_row
 from logitkit.ops.numba_row import CHUNK, FAR, LANES, NEAR
+from logitkit.ops.reference_edits import LEAST_TEMPERATURE
 from logitkit.ops.reference_filters import TOP_H_CANDIDATES
 from logitkit.randomness import XTC_STREAM
 
@@ -180,7 +181,8 @@ def _temperature(s, a, slot, top):
         return np.float32(1.0)
     relative = min(max(numba_filters.exact_entropy(s.y, top) / math.log(left), 0.0), 1.0)
     low, high = max(fixed - spread, 0.0), fixed + spread
-    return np.float32(low + (high - low) * relative ** a.dynatemp_exponent[slot])
+    dynamic = low + (high - low) * relative ** a.dynatemp_exponent[slot]
+    return np.float32(dynamic if dynamic >= LEAST_TEMPERATURE else 0.0)
 
 
 @internal()
@@ -214,10 +216,9 @@ def _select(s, a, slot, position, seed, top, divisor):
     whole row), and the window of survivors."""
     v, n, mass, low = s.y, -1, 0.0, NONE
     scaled = divisor == np.float32(1.0)
-    filtering = not (a.greedy.shape[0] and a.greedy[slot])
-    sigma = a.top_n_sigma[slot] if filtering and a.top_n_sigma.shape[0] else 0.0
-    h = a.top_h[slot] if filtering and a.top_h.shape[0] else 0.0
-    k = a.top_k[slot] if filtering and a.top_k.shape[0] else 0
+    sigma = a.top_n_sigma[slot] if a.top_n_sigma.shape[0] else 0.0
+    h = a.top_h[slot] if a.top_h.shape[0] else 0.0
+    k = a.top_k[slot] if a.top_k.shape[0] else 0
     if sigma > 0.0:
         numba_row.scale(s.y, s.maxima, divisor)
         top, divisor, scaled = top / divisor, np.float32(1.0), True
@@ -233,7 +234,7 @@ def _select(s, a, slot, position, seed, top, divisor):
         if not scaled:
             numba_row.scale(s.y, s.maxima, divisor)
             top /= divisor
-        p = a.top_p[slot] if filtering and a.top_p.shape[0] else 1.0
+        p = a.top_p[slot] if a.top_p.shape[0] else 1.0
         if p < 1.0 and h == 0.0 and (k == 0 or k >= s.counts.shape[0]):
             mass, near, far = numba_row.masses(s.y, top, low, s.e)
             wanted = p * mass * 1.00001
@@ -242,8 +243,6 @@ def _select(s, a, slot, position, seed, top, divisor):
                 n = numba_row.gather(s.y, s.maxima, floor, s.ids, s.values)
                 if n >= 0:
                     v = _pad_gathered(s, n, np.float32(1.0))
-    if not filtering:
-        return v, n, NONE, ALL
     up = False
     if a.xtc_probability.shape[0] and a.xtc_probability[slot] > 0.0:
         up = coin(seed, position, XTC_STREAM) < a.xtc_probability[slot]
@@ -280,20 +279,26 @@ def _make_run_rows(digest: str) -> Any:
                 continue
             history = tokens[request, :place]
             if _edit(s, a, request, history, prompt_length[request]):
-                top = numba_row.retake_maxima(s.y, s.maxima, s.dirty)
+                top, bad = numba_row.retake_maxima(s.y, s.maxima, s.dirty)
+                if bad:
+                    continue
             if top == NONE:
                 status[r] = EMPTY
                 continue
+            greedy = a.greedy.shape[0] > 0 and a.greedy[request]
             divisor = np.float32(1.0)
-            if a.temperature.shape[0]:
+            if a.temperature.shape[0] and not greedy:
                 divisor = _temperature(s, a, request, top)
-            if top == ALL or (divisor > 0.0 and top / divisor == ALL):
+            if divisor > 0.0 and top / divisor == ALL:
                 continue
             if divisor > 0.0 and top / divisor == NONE:
                 status[r] = EMPTY
                 continue
             status[r] = OK
-            if a.temperature.shape[0] and a.temperature[request] == 0.0:
+            if greedy and out.shape[0]:
+                _write(out[r], s, s.y, -1, NONE, ALL)
+                continue
+            if greedy or (a.temperature.shape[0] and a.temperature[request] == 0.0):
                 winner = numba_row.first_index_of(s.y, s.maxima, top)
                 if out.shape[0]:
                     out[r, :] = NONE

@@ -124,16 +124,21 @@ def largest(values):
 
 @internal()
 def retake_maxima(y, maxima, dirty):
-    """Renew the maxima of the dirty blocks, clear the marks, and return the row's largest value."""
+    """Renew the maxima of the dirty blocks and clear the marks.
+
+    Returns the row's largest value, and whether an edit made NaN or +inf (marked by 2).
+    """
+    bad = False
     for b in range(dirty.shape[0]):
         if dirty[b]:
+            bad |= dirty[b] == 2
             dirty[b] = 0
             first = (b // LANES) * CHUNK + b % LANES
             top = NONE
             for i in range(DEPTH):
                 top = max(top, y[first + i * LANES])
             maxima[b] = top
-    return largest(maxima)
+    return largest(maxima), bad
 
 
 @internal()

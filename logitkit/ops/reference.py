@@ -33,7 +33,8 @@ def process_logits(
 ) -> tuple[Tensor, Tensor]:
     """Apply the stages whose arguments are given, in `ORDER`: new logits [R, V] float32 and status.
 
-    `greedy` [B] bool among the arguments exempts requests from the filters (temperature 0).
+    `greedy` [B] bool among the arguments marks the requests with temperature 0: they are exempt
+    from temperature and filters, and `sample_tokens` takes their argmax.
     """
     history = History(tokens, tokens.new_empty(0), prompt_length)
     rows = Rows(slot, torch.zeros_like(slot), position, history, arguments, seed, logits.shape[-1])
@@ -44,8 +45,9 @@ def process_logits(
         if owned[0] in arguments:
             ruled = RULES[name](out, rows)
             out = exempt_greedy(ruled, out, rows) if name in FILTERS else ruled
+            bad = bad | unusable(out)
     status = torch.where(out.amax(-1) == -torch.inf, EMPTY, OK)
-    return out, torch.where(bad | unusable(out), BAD, status)
+    return out, torch.where(bad, BAD, status)
 
 
 def sample_tokens(
@@ -66,6 +68,8 @@ def sample_tokens(
     noise = randomness.noise(
         seed[slot][:, None], ids[None], position[:, None], randomness.TARGET_STREAM
     )
+    if "greedy" in arguments:
+        noise = noise.masked_fill(arguments["greedy"][slot][:, None], 0.0)
     score = torch.where(out > -torch.inf, out - noise, -torch.inf)
     best = (score == score.amax(-1, keepdim=True)).to(torch.uint8).argmax(-1)
     return torch.where(status == OK, best, -1), status

@@ -14,6 +14,8 @@ from torch import Tensor
 from logitkit.rows import Rows
 
 LOG_FLOAT_MAX = 88.7228391
+LEAST_TEMPERATURE = 1e-30  # smaller divisors could overflow; the door allows no smaller one either
+FARTHEST = 700.0  # nats below the best, from where an entry has no part in the entropy
 
 
 def allowed_token_ids(logits: Tensor, rows: Rows) -> Tensor:
@@ -164,8 +166,10 @@ def min_new_tokens(logits: Tensor, rows: Rows) -> Tensor:
 
 
 def temperature(logits: Tensor, rows: Rows) -> Tensor:
-    """Divide by the temperature; at 0 only the first of the largest logits stays (greedy).
+    """Divide by the temperature; at 0 only the first of the largest logits stays.
 
+    In a plan (where the column `greedy` marks the requests with temperature 0) these rows are left
+    as they are: the argmax is taken behind the last stage, whatever stages follow this one.
     With `dynatemp_range` > 0 (llama.cpp) the temperature lies in [max(0, t - range), t + range], by
     the row's entropy relative to its maximum, raised to `dynatemp_exponent`. A dynamic temperature
     of 0 keeps the largest logits only.
@@ -175,9 +179,14 @@ def temperature(logits: Tensor, rows: Rows) -> Tensor:
     scaled = torch.where(divisor > 0, logits / divisor, logits)
     largest = logits.amax(-1, keepdim=True)
     scaled = torch.where((divisor == 0) & (logits < largest), -torch.inf, scaled)
+    return scaled if "greedy" in rows.columns else keep_best(scaled, fixed == 0)
+
+
+def keep_best(logits: Tensor, where: Tensor) -> Tensor:
+    """Mask all but the first of the largest logits in the rows that `where` [R, 1] marks."""
     token = torch.arange(logits.shape[-1], device=logits.device)
-    best = (logits == largest).to(torch.uint8).argmax(-1, keepdim=True)
-    return torch.where((fixed == 0) & (token != best), -torch.inf, scaled)
+    best = (logits == logits.amax(-1, keepdim=True)).to(torch.uint8).argmax(-1, keepdim=True)
+    return logits.masked_fill(where & (token != best), -torch.inf)
 
 
 def dynamic_temperature(logits: Tensor, rows: Rows) -> Tensor:
@@ -186,15 +195,24 @@ def dynamic_temperature(logits: Tensor, rows: Rows) -> Tensor:
     left = (logits > -torch.inf).sum(-1, keepdim=True)
     gap = logits.amax(-1, keepdim=True).double() - logits.double()
     best = (gap == 0).sum(-1, keepdim=True).double()
-    weight = torch.where(gap > 0, (-gap).exp(), 0.0)
-    rest = weight.sum(-1, keepdim=True)
-    spread_out = torch.where(weight > 0, weight * gap, 0.0).sum(-1, keepdim=True)
+    weight = torch.where((gap > 0) & (gap < FARTHEST), (-gap).exp(), 0.0)
+    rest = row_sum(weight)
+    spread_out = row_sum(torch.where(weight > 0, weight * gap, 0.0))
     # the logarithm of the mass in two parts, so that the entropy of a sharp peak keeps its digits
     entropy = best.log() + (rest / best).log1p() + spread_out / (best + rest)
     relative = (entropy / left.clamp_min(2).double().log()).clamp(0.0, 1.0)
     low, high = (fixed - spread).clamp_min(0.0), fixed + spread
     dynamic = low + (high - low) * relative ** rows["dynatemp_exponent"]
+    dynamic = torch.where(dynamic < LEAST_TEMPERATURE, 0.0, dynamic)
     return torch.where(spread > 0, torch.where(left > 1, dynamic, 1.0), fixed)
+
+
+def row_sum(values: Tensor) -> Tensor:
+    """The sum of every row, [R, 1]; on CPUs row by row, since torch sums one row in other parts
+    than several, and a row must not depend on its neighbours even in the last bit."""
+    if values.device.type != "cpu" or not len(values):
+        return values.sum(-1, keepdim=True)
+    return torch.stack([row.sum() for row in values])[:, None]
 
 
 def _history(rows: Rows, r: int) -> list[int]:

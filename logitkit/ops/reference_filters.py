@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from logitkit import randomness
+from logitkit.ops.reference_edits import row_sum
 from logitkit.rows import Rows
 
 TOP_H_CANDIDATES = 100
@@ -22,10 +23,8 @@ def top_n_sigma(logits: Tensor, rows: Rows) -> Tensor:
     left = logits > -torch.inf
     count = left.sum(-1, keepdim=True).clamp_min(1)
     exact = torch.where(left, logits.double(), 0.0)
-    mean = exact.sum(-1, keepdim=True) / count
-    deviation = (
-        torch.where(left, exact - mean, 0.0).square().sum(-1, keepdim=True).div(count).sqrt()
-    )
+    mean = row_sum(exact) / count
+    deviation = row_sum(torch.where(left, exact - mean, 0.0).square()).div(count).sqrt()
     floor = logits.amax(-1, keepdim=True).double() - n * deviation
     return logits.masked_fill((n > 0) & (logits.double() < floor), -torch.inf)
 
@@ -116,4 +115,4 @@ def xtc(logits: Tensor, rows: Rows) -> Tensor:
 
 def _entropy(log_p: Tensor) -> Tensor:
     """Shannon entropy in nats, [R, 1] float64."""
-    return -torch.where(log_p > -torch.inf, log_p.exp() * log_p, 0.0).sum(-1, keepdim=True)
+    return -row_sum(torch.where(log_p > -torch.inf, log_p.exp() * log_p, 0.0))

@@ -54,6 +54,12 @@ def shown(value: Any) -> str:
     return text if len(text) <= 200 else f"{text[:100]} ... {text[-60:]}"
 
 
+def kind(value: Any) -> str:
+    """The type of `value` with its article: "a bool", "an int"."""
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}"
+
+
 def _plain(value: Any) -> Any:
     """numpy and torch scalars as Python's own; everything else as it is."""
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
@@ -70,7 +76,7 @@ def number(low: float, high: float = FLOAT_MAX, *, zero: bool = False, off: Any 
     def check(value: Any) -> float:
         value = _plain(value)
         if isinstance(value, bool) or not isinstance(value, Real):
-            raise ValueError(f"a {type(value).__name__} is not a number")
+            raise ValueError(f"{kind(value)} is not a number")
         try:
             result = float(value) + 0.0  # -0.0 becomes 0.0
         except OverflowError:
@@ -101,7 +107,7 @@ def integer(low: int, high: int = INT_MAX, *, off: int | None = None) -> Check:
         try:
             result = operator.index(value)
         except TypeError:
-            raise ValueError(f"a {type(value).__name__} is not an integer") from None
+            raise ValueError(f"{kind(value)} is not an integer") from None
         if off is not None and result == off:
             return 0
         if not low <= result <= high:
@@ -124,7 +130,7 @@ def flag(value: Any) -> bool:
     """A bool, not a number that reads like one."""
     value = _plain(value)
     if not isinstance(value, bool):
-        raise ValueError(f"a {type(value).__name__} is not a bool")
+        raise ValueError(f"{kind(value)} is not a bool")
     return value
 
 
@@ -147,7 +153,7 @@ def anything(value: Any) -> Any:
 def text(value: Any) -> str:
     """A non-empty string."""
     if not isinstance(value, str):
-        raise ValueError(f"a {type(value).__name__} is not a string")
+        raise ValueError(f"{kind(value)} is not a string")
     if not value:
         raise ValueError("the empty string matches everywhere")
     return str(value)
@@ -157,7 +163,7 @@ def _iterated(value: Any) -> list[Any]:
     """The entries of a sequence, array or tensor; text and mappings are not sequences here."""
     value = value.tolist() if hasattr(value, "tolist") else value
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
-        raise ValueError(f"a {type(value).__name__} is not a sequence")
+        raise ValueError(f"{kind(value)} is not a sequence")
     return list(value)
 
 
@@ -197,7 +203,7 @@ def breaker(value: Any) -> str | tuple[int, ...]:
 def logit_bias(value: Any) -> FrozenDict[int, float]:
     """Token ids (ints or digits) to biases, sorted by id; -inf is a ban, +inf is refused."""
     if not isinstance(value, Mapping):
-        raise ValueError(f"a {type(value).__name__} is not a mapping")
+        raise ValueError(f"{kind(value)} is not a mapping")
     biases: dict[int, float] = {}
     for key, bias in value.items():
         try:

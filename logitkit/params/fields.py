@@ -7,7 +7,7 @@ between `checks` and `sampling_params` and knows nothing of the rest of the pack
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from logitkit.params.checks import (
     frozen,
     id_sequence,
     integer,
+    kind,
     logit_bias,
     number,
     one_of,
@@ -36,7 +37,7 @@ from logitkit.params.checks import (
 
 def _extra(value: Any) -> FrozenDict[str, Any]:
     if not isinstance(value, Mapping):
-        raise ValueError(f"a {type(value).__name__} is not a mapping")
+        raise ValueError(f"{kind(value)} is not a mapping")
     for key in value:
         if not isinstance(key, str):
             raise ValueError(f"key {key!r} is not a string")
@@ -56,18 +57,22 @@ class Field:
     source: str
 
 
+# The ends of the columns that hold the values: float32 and int32.
+_FLOAT = "3.4e38 (float32)"
+_INT = "2**31 - 1"
+_IDS = f"token ids from 0 to {_INT}"
 _STRUCTURED = "at most one structured field; none is served by this version"
 
 FIELDS: dict[str, Field] = {
     "temperature": Field(
         number(DIVISOR_MIN, zero=True),
-        "0 (greedy) or a finite number >= 1e-30",
+        f"0 (greedy), or 1e-30 to {_FLOAT}",
         "logits / temperature; 0 takes the most probable token after edits and masks",
         "Ackley et al. 1985",
     ),
     "top_k": Field(
         integer(0, off=-1),
-        "0 or -1 (off), or an integer >= 1",
+        f"0 or -1 (off), or an integer from 1 to {_INT}",
         "keeps the k most probable tokens and every tie with the last",
         "Fan et al. 2018",
     ),
@@ -85,31 +90,31 @@ FIELDS: dict[str, Field] = {
     ),
     "repetition_penalty": Field(
         number(DIVISOR_MIN),
-        "a finite number > 0 (>= 1e-30)",
+        f"1e-30 to {_FLOAT}",
         "divides positive and multiplies negative logits of tokens in prompt or output",
         "Keskar et al. 2019 (CTRL), as transformers and vLLM",
     ),
     "presence_penalty": Field(
         finite,
-        "any finite number (usually -2 to 2)",
+        f"-3.4e38 to {_FLOAT}, usually -2 to 2",
         "subtracted once from the logit of every token in the output",
         "OpenAI API, as vLLM",
     ),
     "frequency_penalty": Field(
         finite,
-        "any finite number (usually -2 to 2)",
+        f"-3.4e38 to {_FLOAT}, usually -2 to 2",
         "subtracted from a token's logit as often as the output holds it",
         "OpenAI API, as vLLM",
     ),
     "logit_bias": Field(
         logit_bias,
-        "token id (int or digits) to a finite number or -inf, each id once",
+        f"{_IDS} (int or digits), each once, to -inf or -3.4e38 to {_FLOAT}",
         "added to the logits of these tokens; -inf bans a token",
         "OpenAI API",
     ),
     "allowed_token_ids": Field(
         optional(entries(token_id, least=1, sort=True)),
-        "None or a non-empty sequence of token ids >= 0",
+        f"None or a non-empty sequence of {_IDS}",
         "only these tokens may be drawn",
         "vLLM",
     ),
@@ -121,19 +126,19 @@ FIELDS: dict[str, Field] = {
     ),
     "bad_words_ids": Field(
         entries(id_sequence),
-        "non-empty sequences of token ids >= 0",
+        f"non-empty sequences of {_IDS}",
         "the last token of each sequence is banned where the ones before it were just written",
         "transformers",
     ),
     "min_new_tokens": Field(
         integer(0),
-        "an integer >= 0, at most max_new_tokens",
+        f"an integer from 0 to max_new_tokens or {_INT}",
         "until so many tokens are written, eos and stop tokens are masked and no stop ends it",
         "transformers",
     ),
     "max_new_tokens": Field(
         optional(integer(1)),
-        "None (up to the caller) or an integer >= 1",
+        f"None (up to the caller) or an integer from 1 to {_INT}",
         "the request ends after so many tokens",
         "transformers",
     ),
@@ -145,7 +150,7 @@ FIELDS: dict[str, Field] = {
     ),
     "stop_token_ids": Field(
         entries(token_id),
-        "a sequence of token ids >= 0",
+        f"a sequence of {_IDS}",
         "the request ends with one of these tokens",
         "vLLM",
     ),
@@ -156,7 +161,12 @@ FIELDS: dict[str, Field] = {
         "SGLang",
     ),
     "ignore_eos": Field(flag, "True or False", "an end-of-text token ends nothing", "vLLM"),
-    "n": Field(integer(1), "an integer >= 1", "samples per prompt, each with its seed", "OpenAI"),
+    "n": Field(
+        integer(1),
+        f"an integer from 1 to {_INT}",
+        "samples per prompt, each with its seed",
+        "OpenAI",
+    ),
     "sampling_seed": Field(
         optional(integer(0, 2**64 - 1)),
         "None or an integer, 0 <= seed < 2**64",
@@ -165,7 +175,7 @@ FIELDS: dict[str, Field] = {
     ),
     "logprobs": Field(
         optional(integer(0)),
-        "None (off) or an integer >= 0",
+        f"None (off) or an integer from 0 to {_INT}",
         "log-probabilities of the chosen token and of so many of the best",
         "vLLM",
     ),
@@ -195,7 +205,7 @@ FIELDS: dict[str, Field] = {
     ),
     "top_n_sigma": Field(
         number(0.0, off=-1),
-        "0 or -1 (off), or a finite number > 0",
+        f"0 or -1 (off), or up to {_FLOAT}",
         "keeps logits within n population deviations of the largest",
         "Tang et al. 2024, as llama.cpp",
     ),
@@ -207,32 +217,38 @@ FIELDS: dict[str, Field] = {
     ),
     "no_repeat_ngram_size": Field(
         integer(0),
-        "0 (off) or an integer >= 1",
+        f"0 (off) or an integer from 1 to {_INT}",
         "no n-gram of this size is written twice, the prompt included",
         "Paulus et al. 2017, as transformers",
     ),
     "dry_multiplier": Field(
         number(0.0),
-        "0 (off) or a finite number > 0",
+        f"0 (off) or up to {_FLOAT}",
         "strength of DRY: multiplier * base ** (length - allowed) off the logit that would "
         "continue a repeat",
         "p-e-w 2024, as llama.cpp",
     ),
     "dry_base": Field(
-        number(1.0), "a finite number >= 1", "growth of DRY with the repeat's length", "llama.cpp"
+        number(1.0),
+        f"1 to {_FLOAT}",
+        "growth of DRY with the repeat's length",
+        "llama.cpp",
     ),
     "dry_allowed_length": Field(
-        integer(1), "an integer >= 1", "repeats shorter than this are free in DRY", "llama.cpp"
+        integer(1),
+        f"an integer from 1 to {_INT}",
+        "repeats shorter than this are free in DRY",
+        "llama.cpp",
     ),
     "dry_range": Field(
         integer(-1),
-        "-1 (the whole context), 0 (off) or an integer >= 1",
+        f"-1 (the whole context), 0 (off) or an integer from 1 to {_INT}",
         "DRY looks at so many of the last tokens",
         "llama.cpp (dry_penalty_last_n)",
     ),
     "dry_sequence_breakers": Field(
         entries(breaker, lone=str),
-        "non-empty strings or non-empty sequences of token ids >= 0",
+        f"non-empty strings or non-empty sequences of {_IDS}",
         "repeats in DRY do not reach across these",
         "llama.cpp",
     ),
@@ -250,13 +266,13 @@ FIELDS: dict[str, Field] = {
     ),
     "dynatemp_range": Field(
         number(0.0),
-        "a finite number >= 0",
+        f"0 to {_FLOAT}",
         "temperature moves with the entropy within max(0, T - range) to T + range",
         "Zhu et al. 2023, as llama.cpp",
     ),
     "dynatemp_exponent": Field(
         number(above(0.0)),
-        "a finite number > 0",
+        f"> 0, up to {_FLOAT}",
         "bends the way from entropy to temperature",
         "llama.cpp",
     ),
@@ -274,7 +290,20 @@ FIELDS: dict[str, Field] = {
 }
 STRUCTURED_FIELDS = ("json_schema", "regex", "ebnf", "choice", "structural_tag")
 
-_EOS = Field(entries(token_id, lone=int), "token ids >= 0", "end-of-text tokens", "transformers")
+
+def structured_problem(names: Sequence[str]) -> str:
+    """What to say to structured output, asked for under these `names` (as the user wrote them)."""
+    quoted = " and ".join(f"`{name}`" for name in names)
+    if len(names) > 1:
+        return f"{quoted} are given: at most one of them may be. Keep one."
+    return (
+        f"{quoted} is given, but structured output is not available in this version. Leave the "
+        "field out and check the text that comes back, or ban tokens with `allowed_token_ids` and "
+        "`logit_bias`."
+    )
+
+
+_EOS = Field(entries(token_id, lone=int), _IDS, "end-of-text tokens", "transformers")
 
 
 def checked(name: str, value: Any, neutral: Any) -> Any:

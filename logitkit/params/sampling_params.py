@@ -13,10 +13,10 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Self
 
 from logitkit.params.checks import FrozenDict
-from logitkit.params.fields import FIELDS, STRUCTURED_FIELDS, checked
-from logitkit.params.generation_config import generation_config_fields
+from logitkit.params.fields import FIELDS, STRUCTURED_FIELDS, checked, structured_problem
+from logitkit.params.generation_config import request_fields
 from logitkit.params.spellings import plain_fields, spelled_fields, unknown_fields
-from logitkit.params.words import bad_word_sequences, breaker_sequences
+from logitkit.params.words import bad_word_sequences, breaker_sequences, check_tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,15 +103,8 @@ class SamplingParams:
                 "token or lift a ban."
             )
         structured = [name for name in STRUCTURED_FIELDS if getattr(self, name) is not None]
-        if len(structured) > 1:
-            names = " and ".join(f"`{name}`" for name in structured)
-            raise ValueError(f"{names} are given: at most one of them may be. Keep one.")
         if structured:
-            raise ValueError(
-                f"`{structured[0]}` is given, but structured output is not available in this "
-                "version. Leave the field out and check the text that comes back, or ban tokens "
-                "with `allowed_token_ids` and `logit_bias`."
-            )
+            raise ValueError(structured_problem(structured))
 
     def _set_fields(self) -> dict[str, Any]:
         """The fields that differ from their defaults."""
@@ -147,11 +140,14 @@ class SamplingParams:
         Unset fields take transformers' defaults (top_k is 50 when sampling). `do_sample` false
         gives temperature 0 and no filters. Single-token `sequence_bias` and `suppress_tokens`
         become `logit_bias`; an entry of `bad_words_ids` that is the end-of-text token is dropped,
-        as there. Lengths that count the prompt, special tokens, caches, outputs and assistants
-        (`generation_config.LEFT_TO_THE_DOOR`) are the caller's. Raises ValueError that names every
-        other field that is set and cannot be honoured.
+        as there. Ids of special tokens, caches and outputs are no part of a request and are left
+        aside. A mapping with the same field names is taken as well.
+
+        Raises ValueError that names every field which is set and cannot be honoured, every one that
+        only `lk.generate(generation_config=...)` takes (lengths that count the prompt, time), and
+        the unknown keys of a mapping.
         """
-        return cls(**generation_config_fields(generation_config))
+        return cls(**request_fields(generation_config))
 
 
 SamplingParams.__doc__ = f"{SamplingParams.__doc__}\n" + "\n".join(
@@ -184,17 +180,19 @@ def resolve(
     """`params` for one vocabulary: words as token ids, every id below `vocab_size` (if given).
 
     Raises ValueError naming the field if a tokenizer is needed and absent, if a bad word has no
-    tokens, or if an id lies outside the vocabulary.
+    tokens, if `vocab_size` is not positive, or if an id lies outside the vocabulary.
     """
     values = {field.name: getattr(params, field.name) for field in fields(SamplingParams)}
     values["eos_token_ids"] = eos = checked("eos_token_ids", eos_token_ids, ())
+    if vocab_size is not None and vocab_size < 1:
+        raise ValueError(f"`vocab_size` is {vocab_size}: give the model's, an integer >= 1.")
     if params.bad_words:
-        _need(tokenizer, "bad_words")
+        _need(tokenizer, "bad_words", "encode")
         added = bad_word_sequences(params.bad_words, tokenizer, eos)
         values.update(bad_words=(), bad_words_ids=params.bad_words_ids + added)
     breakers = params.dry_sequence_breakers if params.dry_multiplier and params.dry_range else ()
     if any(isinstance(breaker, str) for breaker in breakers):
-        _need(tokenizer, "dry_sequence_breakers")
+        _need(tokenizer, "dry_sequence_breakers", "encode", "decode", "get_vocab")
         given = {breaker for breaker in breakers if not isinstance(breaker, str)}
         spelled = breaker_sequences(breakers, tokenizer)
         # the tokenizer may know tokens that the model has not: they cannot occur in a history
@@ -210,8 +208,11 @@ def resolve(
     return resolved
 
 
-def _need(tokenizer: Any, name: str) -> None:
-    if tokenizer is None:
+def _need(tokenizer: Any, name: str, *methods: str) -> None:
+    """Raises ValueError unless the tokenizer that the field `name` needs has these methods."""
+    if tokenizer is not None:
+        check_tokenizer(tokenizer, *methods)
+    else:
         raise ValueError(
             f"`{name}` holds text, which needs a tokenizer: pass tokenizer=, or give token ids"
             + (" in `bad_words_ids`." if name == "bad_words" else " instead of strings.")

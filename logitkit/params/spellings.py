@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from logitkit.params.checks import FrozenDict
+from logitkit.params.fields import STRUCTURED_FIELDS, structured_problem
 
 SPELLINGS = {
     "seed": "sampling_seed",
@@ -41,6 +42,8 @@ _STRUCTURED = {
     "grammar": "ebnf",
     "structural_tag": "structural_tag",
 }
+# Fields that are taken apart before their names are looked up.
+_OPENED = ("response_format", "structured_outputs", "guided_decoding", "top_logprobs")
 _ANY_OBJECT = {"type": "object"}
 
 # Fields of other systems that have no counterpart here, with the values that ask for nothing
@@ -67,6 +70,8 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "custom_logit_processor": (),
     "logits_processors": ((), []),
     "guided_whitespace_pattern": (),
+    "guided_decoding_backend": (),
+    "guided_json_object": (False,),
     "echo": (False,),
     "suffix": ("",),
     "mirostat": (0,),
@@ -77,21 +82,99 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "smoothing_factor": (0.0,),
     "min_keep": (0, 1),
     "repeat_last_n": (-1,),
+    "penalty_last_n": (-1,),
     "penalize_nl": (True,),
     "samplers": (),
     "adaptive_target": (-1.0,),
 }
 
+# What a request to a server holds besides its sampling parameters.
+TRANSPORT = frozenset(
+    {
+        "add_generation_prompt",
+        "audio",
+        "cache_prompt",
+        "cache_salt",
+        "chat_template",
+        "chat_template_kwargs",
+        "continue_final_message",
+        "documents",
+        "extra_headers",
+        "extra_query",
+        "function_call",
+        "functions",
+        "id_slot",
+        "input",
+        "input_ids",
+        "instructions",
+        "messages",
+        "metadata",
+        "modalities",
+        "model",
+        "parallel_tool_calls",
+        "prediction",
+        "priority",
+        "prompt",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "reasoning",
+        "reasoning_effort",
+        "request_id",
+        "rid",
+        "safety_identifier",
+        "service_tier",
+        "store",
+        "stream",
+        "stream_options",
+        "text",
+        "timeout",
+        "tool_choice",
+        "tools",
+        "user",
+        "verbosity",
+        "web_search_options",
+    }
+)
+
+# Names that are near one of ours in meaning, but not a spelling that is taken.
+_MEANT = {
+    "do_sample": "temperature",
+    "eos_token_id": "stop_token_ids",
+    "max_length": "max_new_tokens",
+    "min_length": "min_new_tokens",
+    "num_return_sequences": "n",
+    "penalty_freq": "frequency_penalty",
+    "penalty_present": "presence_penalty",
+    "penalty_repeat": "repetition_penalty",
+    "random_seed": "sampling_seed",
+    "rep_pen": "repetition_penalty",
+    "sequence_bias": "logit_bias",
+    "stop_sequences": "stop",
+    "stop_strings": "stop",
+    "suppress_tokens": "logit_bias",
+    "temp": "temperature",
+    "typical": "typical_p",
+}
+
 
 def unknown_fields(names: Iterable[Any], known: Iterable[str]) -> list[str]:
-    """One sentence per name that is not in `known`, with the name that was probably meant."""
+    """What to say to names that are not in `known`, each with the name that was probably meant."""
     known = list(known)
+    unknown = [name for name in names if name not in known]
+    transport = [name for name in unknown if name in TRANSPORT]
     sentences = []
-    for name in names:
-        if name in known:
+    if transport:
+        quoted = ", ".join(f"`{name}`" for name in transport)
+        sentences.append(
+            f"{quoted}: no sampling parameters but parts of a request to a server; take them out."
+        )
+    if "extra_body" in unknown:
+        sentences.append("`extra_body` is opened by clients only: merge its entries.")
+    for name in unknown:
+        if name in TRANSPORT or name == "extra_body":
             continue
-        near = [SPELLINGS[name]] if name in SPELLINGS else []
-        near = near or difflib.get_close_matches(str(name), known, n=1)
+        meant = SPELLINGS.get(name) or _MEANT.get(name)
+        near = [meant] if meant else difflib.get_close_matches(str(name), known, n=1)
         sentences.append(
             f"unknown field `{name}`; did you mean `{near[0]}`?"
             if near
@@ -104,7 +187,7 @@ def spelled_fields(mapping: Mapping[str, Any], own: Iterable[str]) -> dict[str, 
     """`mapping` in our names: what `from_dict` hands to the constructor; `own` are those names.
 
     Raises ValueError that names every unknown field, every one that cannot be honoured and every
-    pair of spellings that disagree.
+    pair of spellings that disagree, as they are spelled in `mapping`.
     """
     if not isinstance(mapping, Mapping):
         raise ValueError(f"from_dict takes a mapping of field names to values, not {mapping!r}.")
@@ -112,12 +195,14 @@ def spelled_fields(mapping: Mapping[str, Any], own: Iterable[str]) -> dict[str, 
     given: dict[str, dict[str, Any]] = {}
     unknown: list[str] = []
     problems: list[str] = []
-    for name, value in _opened(mapping, problems):
-        field = SPELLINGS.get(name, name)
+    for name, inner, value in _opened(mapping, problems):
+        field = SPELLINGS.get(inner, inner)
         if field in own:
             value = _read(name, value)
             if value is not None:
                 given.setdefault(field, {})[name] = value
+        elif name in TRANSPORT and value is None:
+            continue
         elif name not in UNSUPPORTED:
             unknown.append(name)
         elif value is not None and value not in UNSUPPORTED[name]:
@@ -126,32 +211,37 @@ def spelled_fields(mapping: Mapping[str, Any], own: Iterable[str]) -> dict[str, 
         if any(value != next(iter(spelled.values())) for value in spelled.values()):
             pairs = " and ".join(f"`{name}` = {value!r}" for name, value in spelled.items())
             problems.append(f"{pairs} are both `{field}` and disagree: keep one.")
+    structured = [name for name in STRUCTURED_FIELDS if name in given]
+    if structured:
+        problems.append(structured_problem([next(iter(given[name])) for name in structured]))
     problems = unknown_fields(unknown, [*own, *SPELLINGS, *UNSUPPORTED]) + problems
     if problems:
         raise ValueError(" ".join(problems))
     return {field: next(iter(spelled.values())) for field, spelled in given.items()}
 
 
-def _opened(mapping: Mapping[str, Any], problems: list[str]) -> Iterator[tuple[str, Any]]:
-    """The items of `mapping`, with fields that hold several of ours taken apart."""
+def _opened(mapping: Mapping[str, Any], problems: list[str]) -> Iterator[tuple[str, str, Any]]:
+    """The names in `mapping`, the fields meant and their values; a name may hold several fields."""
     for name, value in mapping.items():
-        if name == "response_format" and value is not None:
-            yield from _response_format(value, problems)
-        elif name in ("structured_outputs", "guided_decoding") and value is not None:
-            yield from _structured_outputs(name, value, problems)
+        if name in _OPENED and value is None:
+            continue
+        if name == "response_format":
+            yield from ((name, *item) for item in _response_format(value, problems))
+        elif name in ("structured_outputs", "guided_decoding"):
+            yield from ((name, *item) for item in _structured_outputs(name, value, problems))
         elif name == "logprobs" and isinstance(value, bool):
             # OpenAI's chat form: a switch, with the number beside it
-            yield name, (mapping.get("top_logprobs") or 0) if value else None
+            yield name, name, (mapping.get("top_logprobs") or 0) if value else None
         elif name == "top_logprobs":
             count = mapping.get("logprobs")
             if value and (count is None or count is False):
                 problems.append(f"`top_logprobs` is {value!r} without `logprobs`: set that True.")
-            elif value is not None and count not in (None, False, True) and value != count:
+            elif count not in (None, False, True) and value != count:
                 problems.append(
                     f"`top_logprobs` = {value!r} and `logprobs` = {count!r} disagree: keep one."
                 )
         else:
-            yield name, value
+            yield name, name, value
 
 
 def _response_format(value: Any, problems: list[str]) -> Iterator[tuple[str, Any]]:
@@ -160,7 +250,8 @@ def _response_format(value: Any, problems: list[str]) -> Iterator[tuple[str, Any
         yield "json_schema", value.get("schema") or _ANY_OBJECT
     elif kind == "json_schema":
         holder = value.get("json_schema")
-        yield "json_schema", (holder if isinstance(holder, Mapping) else value).get("schema")
+        holder = holder if isinstance(holder, Mapping) else value
+        yield "json_schema", holder.get("schema") or _ANY_OBJECT
     elif kind == "structural_tag":
         yield "structural_tag", value
     elif kind != "text":

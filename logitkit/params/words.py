@@ -1,7 +1,7 @@
 """Words as token ids: how `params.resolve` turns the text in a request into sequences of ids.
 
-It knows tokenizers (anything with transformers' `encode`, `decode`, `get_vocab` and `len`) and
-nothing of the rest of the package.
+It knows tokenizers (anything with transformers' `encode`, `decode`, `get_vocab` and `len`) and, of
+the rest of the package, `checks`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
+
+from logitkit.params.checks import kind
 
 Sequences = tuple[tuple[int, ...], ...]
 
@@ -26,6 +28,16 @@ class _Vocabulary:
 
 
 _vocabularies: WeakKeyDictionary[Any, _Vocabulary] = WeakKeyDictionary()
+
+
+def check_tokenizer(tokenizer: Any, *methods: str) -> None:
+    """Raises ValueError unless `tokenizer` has these methods."""
+    missing = [name for name in methods if not callable(getattr(tokenizer, name, None))]
+    if missing:
+        raise ValueError(
+            f"`tokenizer` is {kind(tokenizer)} without {' and '.join(missing)}: give a "
+            "transformers tokenizer."
+        )
 
 
 def _vocabulary(tokenizer: Any) -> _Vocabulary:

@@ -143,6 +143,12 @@ class LogitsPipeline(LogitsProcessor):
         self._has_criteria = True
         return StoppingCriteriaList([_Criteria(self)])
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy, pickled or deep, has the same arguments and has seen nothing yet."""
+        eos = list(self.eos_token_ids) or None
+        given = (self.params, self.tokenizer, eos, self.pad_token_id, self.stages, self.backend)
+        return type(self), (*given, self.select)
+
     @property
     def plan(self) -> Plan:
         """What is fused with what, on which backend; print it."""
