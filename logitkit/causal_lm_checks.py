@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from logitkit.params.checks import kind
+
 # What `forward` may take and the loop decides.
 _LOOP_INPUTS = {
     "cache",
@@ -26,6 +28,18 @@ _LOOP_INPUTS = {
     "return_dict",
     "use_cache",
 }
+
+
+def check_model(model: Any) -> None:
+    """Refuse what is no model that transformers could generate with."""
+    if isinstance(model, type) or any(
+        not hasattr(model, name) for name in ("forward", "config", "generation_config")
+    ):
+        given = f"the class {model.__name__}" if isinstance(model, type) else kind(model)
+        raise ValueError(
+            f"`model` is {given}: give a transformers model that can generate, such as "
+            "AutoModelForCausalLM.from_pretrained(...)"
+        )
 
 
 def cache_name(
@@ -97,7 +111,8 @@ def check_ids(input_ids: Tensor, num_embeddings: int | None) -> None:
         raise ValueError(f"`input_ids` has dtype {input_ids.dtype}: give token ids as int64")
     low, high = int(input_ids.min()), int(input_ids.max())
     if low < 0 or (num_embeddings is not None and high >= num_embeddings):
+        size = f"0..{num_embeddings - 1} of the model's embedding" if num_embeddings else "0.."
         raise ValueError(
-            f"`input_ids` has token id {low if low < 0 else high}, outside 0..{num_embeddings} - 1 "
-            "of the model's embedding (padding too needs a valid id)"
+            f"`input_ids` has token id {low if low < 0 else high}, outside {size} "
+            "(padding too needs a valid id)"
         )

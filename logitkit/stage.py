@@ -51,7 +51,10 @@ class Stage(LogitsProcessor):
         A stage without fields is never neutral: it always runs.
         """
         fields = dataclasses.fields(self)
-        return bool(fields) and all(self.value(params, f.name) == _default(f) for f in fields)
+        values = [self.value(params, f.name) for f in fields]
+        if any(hasattr(value, "shape") for value in values):  # an array has no one truth value
+            return False
+        return bool(fields) and values == [_default(f) for f in fields]
 
     def columns(self, params: Sequence[ResolvedParams]) -> dict[str, Tensor]:
         """The stage's parameters for all slots: by default one [B] column per field."""

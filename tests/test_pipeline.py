@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import random
 import tracemalloc
 from typing import Any
@@ -610,3 +612,21 @@ def test_the_plan_can_be_printed_before_and_after_the_first_call() -> None:
     pipe(ids(prompt(5)), logits(1))
     assert str(pipe.plan) == before
     assert "torch" in str(pipeline(params=ORDINARY, backend="torch").plan)
+
+
+def test_a_copy_has_the_same_arguments_and_has_seen_nothing() -> None:
+    pipe = LogitsPipeline(SamplingParams(top_k=3, sampling_seed=4), eos_token_id=[2, 3])
+    ids, logits = torch.tensor([[5, 6]]), torch.randn(1, 9)
+    drawn = pipe.sample(ids, logits)
+    for copied in (copy.deepcopy(pipe), pickle.loads(pickle.dumps(pipe))):
+        assert copied.eos_token_ids == (2, 3)
+        assert torch.equal(copied.sample(ids, logits), drawn)
+
+
+def test_negative_ids_are_refused_at_the_start_and_later() -> None:
+    pipe = LogitsPipeline(SamplingParams(repetition_penalty=2.0))
+    with pytest.raises(ValueError, match="`input_ids` holds -100"):
+        pipe.sample(torch.tensor([[-100, 2]]), torch.zeros(1, 8))
+    pipe.sample(torch.tensor([[1, 2]]), torch.zeros(1, 8))
+    with pytest.raises(ValueError, match="`input_ids` holds -3"):
+        pipe.sample(torch.tensor([[1, 2, -3]]), torch.zeros(1, 8))

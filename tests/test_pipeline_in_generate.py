@@ -326,10 +326,10 @@ def test_beams_end_by_their_own_rules() -> None:
     assert [len(until(row, EOS)) for row in late] == [4, 6]
 
 
-def test_selected_rows_make_beams_one_sample() -> None:
-    params = SamplingParams(sampling_seed=5)
-    new = generate(LogitsPipeline(params), [prompt(6)], num_beams=3, do_sample=False)
-    assert new == alone([prompt(6)], [params])
+def test_beams_are_refused_with_selected_rows() -> None:
+    pipe = LogitsPipeline(SamplingParams(sampling_seed=5))
+    with pytest.raises(ValueError, match="`select`=True cannot serve beam search"):
+        generate(pipe, [prompt(6)], num_beams=3, do_sample=False)
 
 
 # -- the same object again

@@ -230,3 +230,90 @@ def test_the_draw_of_the_last_run_equals_a_draw_from_the_processed_row(backend: 
         processed = batch.plan(logits, batch.rows())
         tokens = batch.plan.sample(logits, batch.rows())
         assert torch.equal(tokens, plain.plan.sample(processed, plain.rows()))
+
+
+@dataclass(frozen=True, eq=False)
+class OnlySeven(Stage):
+    """A stage without fields: it always runs."""
+
+    def apply(self, logits: Tensor, rows: Rows) -> Tensor:
+        return logits.masked_fill(torch.arange(logits.shape[-1]) != 7, -torch.inf)
+
+
+def test_a_stage_without_fields_always_runs() -> None:
+    batch = start(SamplingParams(), [[1]], 9, stages=(OnlySeven(), *DEFAULT_STAGES))
+    assert batch.plan.sample(torch.zeros(1, 9), batch.rows()).tolist() == [7]
+
+
+@pytest.mark.parametrize("result", [None, torch.zeros(1, 3)])
+def test_a_users_stage_that_returns_something_else_is_named(result: Tensor | None) -> None:
+    @dataclass(frozen=True, eq=False)
+    class Broken(Stage):
+        def apply(self, logits: Tensor, rows: Rows) -> Tensor:
+            return result  # type: ignore[return-value]
+
+    batch = start(SamplingParams(), [[1]], 9, stages=(Broken(),))
+    with pytest.raises(ValueError, match=r"Broken\.apply must return logits of shape \(1, 9\)"):
+        batch.plan.sample(torch.zeros(1, 9), batch.rows())
+
+
+@pytest.mark.parametrize("value", ["x", None, [1, 2], torch.ones(3)])
+def test_extra_values_that_are_no_numbers_name_stage_and_request(value: object) -> None:
+    @dataclass(frozen=True, eq=False)
+    class Scaled(Stage):
+        scale: float = 0.0
+
+        def apply(self, logits: Tensor, rows: Rows) -> Tensor:
+            return logits
+
+    with pytest.raises(ValueError, match=r"`scale`=.* of request 0: Scaled keeps one number"):
+        start(SamplingParams(extra={"scale": value}), [[1]], 9, stages=(Scaled(),))
+
+
+def test_an_unknown_column_is_named_beside_those_there_are() -> None:
+    batch = start(SamplingParams(top_k=2), [[1]], 9)
+    with pytest.raises(KeyError, match=r"'zzz' is no column .*top_k"):
+        batch.rows()["zzz"]
+
+
+@pytest.mark.parametrize("backend", ["numba", "torch"])
+def test_temperature_zero_is_the_argmax_behind_the_last_stage(backend: str) -> None:
+    # 5 / 3 < 4: the penalty behind the temperature still counts
+    chain = (stages.Temperature(), stages.RepetitionPenalty(), OnlySeven())
+    params = SamplingParams(temperature=0, repetition_penalty=3.0)
+    logits = torch.tensor([[5.0, 4.0, 1.0]])
+    batch = start(params, [[0]], 3, stages=chain[:2], backend=backend)
+    assert batch.plan.sample(logits, batch.rows()).tolist() == [1]
+    kept = batch.plan(logits, batch.rows())
+    assert kept.tolist() == [[-torch.inf, 4.0, -torch.inf]]
+    batch = start(params, [[0]], 9, stages=chain, backend=backend)
+    wide = torch.arange(9.0)[None]
+    assert batch.plan.sample(wide, batch.rows()).tolist() == [7]
+
+
+@pytest.mark.parametrize("backend", ["numba", "torch"])
+def test_a_dynamic_temperature_near_zero_keeps_the_best(backend: str) -> None:
+    params = SamplingParams(temperature=1.0, dynatemp_range=1.0)
+    batch = start([params] * 3, [[1]] * 3, 2, backend=backend)
+    logits = torch.tensor([[50.0, -50.0], [40.0, -40.0], [100.0, -100.0]])
+    assert batch.plan.sample(logits, batch.rows()).tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("backend", ["numba", "torch"])
+def test_what_an_edit_overflows_is_bad_though_it_is_banned_later(backend: str, split: bool) -> None:
+    chain = (*DEFAULT_STAGES[:5], OnlySeven(), *DEFAULT_STAGES[5:]) if split else DEFAULT_STAGES
+    params = SamplingParams(repetition_penalty=1e-30, no_repeat_ngram_size=1)
+    batch = start(params, [[0, 0]], 8, stages=chain, backend=backend)
+    logits = torch.tensor([[1e9, 1.0, 2.0, 0.0, 0.0, 0.0, 0.0, 0.0]])
+    with pytest.raises(BadLogitsError, match="RepetitionPenalty"):
+        batch.plan.sample(logits, batch.rows())
+
+
+@pytest.mark.parametrize("backend", ["numba", "torch"])
+def test_nan_made_by_edits_is_seen(backend: str) -> None:
+    params = SamplingParams(presence_penalty=-3e38, frequency_penalty=3e38)
+    batch = start(params, [[0]], 3, backend=backend)
+    batch.commit(torch.tensor([[0, 0]]))
+    with pytest.raises(BadLogitsError):
+        batch.plan.sample(torch.tensor([[3e38, 0.0, 1.0]]), batch.rows())

@@ -77,14 +77,20 @@ def load_model(name_or_path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerB
     """Return a causal language model in float32 evaluation mode and its tokenizer, padding left.
 
     `name_or_path` is a Hub id or a local folder. A tokenizer without a pad token pads with its eos
-    token. Raises what transformers raises: `OSError` for a model that is not there.
+    token. Raises ValueError for an empty name, else what transformers raises: `OSError` for a model
+    that is not there.
     """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    if not name_or_path.strip():
+        raise ValueError("the model's name is empty: give a Hub id or a local folder")
     path = Path(name_or_path)
     if (path.is_absolute() or name_or_path.startswith(".")) and not path.is_dir():
         raise FileNotFoundError(f"there is no folder {name_or_path} to load a model from")
+    files = ("config.json", "adapter_config.json")  # a model's, and that of an adapter over one
+    if path.is_dir() and not any((path / name).is_file() for name in files):
+        raise FileNotFoundError(f"no config.json in {name_or_path}: give a transformers model")
     tokenizer = AutoTokenizer.from_pretrained(name_or_path, padding_side="left")
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token

@@ -81,7 +81,7 @@ def run(model_name: str | None, *, max_new_tokens: int, seed: int) -> None:
     """
     console = Console(highlight=False, soft_wrap=True)
     params = [request.params(seed, max_new_tokens) for request in REQUESTS]
-    model, tokenizer = load_model(model_name) if model_name else load_demo_model()
+    model, tokenizer = load_demo_model() if model_name is None else load_model(model_name)
     inputs = _encode(tokenizer).to(model.device)
 
     first = [replace(p, max_new_tokens=1) for p in params]

@@ -8,7 +8,7 @@ taken out again; everything else stays. Knows transformers' classes by name only
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor
 from logitkit.generation.progress import Criteria
 from logitkit.generation.settings import Settings
 from logitkit.params import SamplingParams
-from logitkit.params.generation_config import READ
+from logitkit.params.generation_config import READ, SAMPLING, generation_config_fields
 
 # Prepared for transformers' own loop; `CausalLM` makes its own.
 _CACHES = ("cache", "past_key_values", "cache_params")
@@ -57,18 +57,25 @@ def settings(
     processors: Sequence[Any],
     criteria: Sequence[Any],
     config: Any,
+    model_config: Any,
     model_kwargs: dict[str, Any],
 ) -> Settings:
     """The call's settings; without `params` they are read from `config`.
 
-    Raises ValueError that names what the config asks for and cannot be honoured, and a cache that
-    holds tokens already.
+    `config` holds what the call and the model's own `model_config` say. Raises ValueError that
+    names what it asks for and cannot be honoured, beside `params` what the call says of sampling,
+    and a cache that holds tokens already.
     """
     asked = config.to_dict()
+    file = {} if model_config is None else model_config.to_dict()
     if params is not None:
+        _refuse_sampling(asked, file, params)
         # What cannot be honoured must not be dropped with the sampling fields.
         asked = {name: value for name, value in asked.items() if name not in READ}
-    from_config = SamplingParams.from_generation_config(asked)
+    sources = {
+        name: "model" if value == file.get(name) else "call" for name, value in asked.items()
+    }
+    from_config = SamplingParams(**generation_config_fields(asked, sources))
     _check_cache(model_kwargs)
     for name in ("output_attentions", "output_hidden_states"):
         if getattr(config, name, None):
@@ -97,6 +104,37 @@ def settings(
         output_logits=return_dict and bool(getattr(config, "output_logits", False)),
         model_inputs={k: v for k, v in model_kwargs.items() if k not in _LOOP_KWARGS},
     )
+
+
+def _refuse_sampling(
+    asked: Mapping[str, Any], file: Mapping[str, Any], params: Sequence[SamplingParams]
+) -> None:
+    """Refuse what the call says of sampling beside `params`: what the model's `file` does not."""
+    clash = []
+    for name, default in SAMPLING.items():
+        value = asked.get(name)
+        own = file.get(name)
+        if not _equal(value, None) and not _equal(value, default if own is None else own):
+            clash.append(f"`{name}` = {value!r}")
+    if clash:
+        raise ValueError(
+            f"{', '.join(clash)} beside the strategy's `params`: one of the two must say how to "
+            "sample. Set the fields of SamplingParams, or give the strategy no params"
+        )
+    samples = asked.get("num_return_sequences") or 1
+    wrong = [p.n for p in params if p.n != samples]
+    if wrong:
+        raise ValueError(
+            f"`n`={wrong[0]} of `params`, but transformers makes {samples} rows per prompt: "
+            f"pass num_return_sequences={wrong[0]} (and do_sample=True), or set `n` to {samples}"
+        )
+
+
+def _equal(value: Any, other: Any) -> bool:
+    """Whether two values of a config's field ask the same; an empty list asks nothing."""
+    plain = [v.tolist() if hasattr(v, "tolist") else v for v in (value, other)]
+    left, right = (None if isinstance(v, Sized) and not len(v) else v for v in plain)
+    return bool(left == right)
 
 
 def _any_of(criteria: Sequence[Criteria]) -> Criteria:

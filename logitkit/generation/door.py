@@ -19,10 +19,12 @@ from transformers import (
     StoppingCriteriaList,
 )
 
+from logitkit.causal_lm_checks import check_model
 from logitkit.generation.keywords import Keywords, read_keywords
 from logitkit.generation.settings import Settings
-from logitkit.generation.strategy import Sampling
+from logitkit.generation.strategy import Sampling, as_requests
 from logitkit.params import SamplingParams
+from logitkit.params.checks import kind
 from logitkit.params.fields import checked
 from logitkit.pipeline.door import LogitsPipeline
 from logitkit.stage import Stage
@@ -69,6 +71,7 @@ def generate(
     result in `output` (the row's finish reason is "error"). Nothing of the model is changed.
     """
     try:
+        check_model(model)
         input_ids = _input_ids(inputs, keywords)
         words, model_inputs = read_keywords(
             keywords,
@@ -111,7 +114,7 @@ def _input_ids(inputs: Any, keywords: dict[str, Any]) -> Tensor:
         raise ValueError("`input_ids` is missing: give the prompts as a tensor [B, L]")
     if not isinstance(ids, Tensor):
         raise ValueError(
-            f"`input_ids` is a {type(ids).__name__}: give a tensor [B, L], for example "
+            f"`input_ids` is {kind(ids)}: give a tensor [B, L], for example "
             'tokenizer(texts, padding=True, padding_side="left", return_tensors="pt")'
         )
     if ids.ndim != 2 or 0 in ids.shape:
@@ -130,10 +133,7 @@ def _requests(
         if words.merged.get("stop_strings") and tokenizer is None:
             raise ValueError("`stop_strings` need text: pass tokenizer=")
         return (words.sampling_params(input_ids.shape[1]),)
-    requests = (params,) if isinstance(params, SamplingParams) else tuple(params)
-    for p in requests:
-        if not isinstance(p, SamplingParams):
-            raise ValueError(f"`params` holds {p!r}: give SamplingParams, one or one per prompt")
+    requests = as_requests(params)
     if len(requests) not in (1, len(input_ids)):
         raise ValueError(
             f"`params` has {len(requests)} entries for {len(input_ids)} prompts: "

@@ -12,8 +12,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from logitkit.params import SamplingParams
+from logitkit.params.checks import shown
 from logitkit.params.fields import checked
-from logitkit.params.generation_config import LEFT_TO_THE_DOOR, READ
+from logitkit.params.generation_config import (
+    LEFT_TO_THE_DOOR,
+    READ,
+    SAMPLING,
+    generation_config_fields,
+)
 
 # Read here.
 LENGTHS = frozenset({"max_length", "min_length"})
@@ -69,10 +75,14 @@ _NEUTRAL = {f.name: f.default for f in dataclasses.fields(SamplingParams)}
 
 @dataclasses.dataclass(frozen=True)
 class Keywords:
-    """The generation config of one call: `call` is what it says itself, `merged` what holds."""
+    """The generation config of one call: `call` is what it says itself, `merged` what holds.
+
+    `sources` says where each field of `merged` was set, in the words of `generation_config.SOURCES`.
+    """
 
     call: Mapping[str, Any]
     merged: Mapping[str, Any]
+    sources: Mapping[str, str]
 
     def sampling_params(self, width: int) -> SamplingParams:
         """What the config asks of every prompt, lengths aside; prompts are `width` wide."""
@@ -83,7 +93,7 @@ class Keywords:
         if fields.get("min_new_tokens") is None and fields.get("min_length"):
             fields["min_new_tokens"] = max(0, fields["min_length"] - width)
         fields["max_new_tokens"] = None
-        return SamplingParams.from_generation_config(fields)
+        return SamplingParams(**generation_config_fields(fields, self.sources))
 
     def max_new_tokens(self, width: int) -> int | None:
         """The limit for requests without one: the call's, else the model file's, else None."""
@@ -108,7 +118,7 @@ class Keywords:
 
     def refuse_sampling(self) -> None:
         """Refuse keywords beside `params` that say again what params say."""
-        own = (READ | {"min_length"}) - {"max_new_tokens", "num_return_sequences"}
+        own = {*SAMPLING, "do_sample", "stop_strings"}
         clash = sorted(name for name in own if self.call.get(name) is not None)
         if clash:
             names = ", ".join(f"`{name}`" for name in clash)
@@ -117,7 +127,7 @@ class Keywords:
                 f"Set the fields of SamplingParams, or leave `params` out"
             )
         rest = {name: value for name, value in self.call.items() if name not in READ}
-        SamplingParams.from_generation_config(rest)  # names what cannot be honoured
+        generation_config_fields(rest, self.sources)  # names what cannot be honoured
 
 
 def read_keywords(
@@ -143,15 +153,16 @@ def read_keywords(
     }
     merged = {**file, **call, **unset}
     _refuse(call, merged)
-    return Keywords(call, merged), inputs
+    sources = {name: "keyword" if name in spoken else "config" for name in [*call, *unset]}
+    return Keywords(call, merged, {**dict.fromkeys(file, "model"), **sources}), inputs
 
 
 def _values(config: Any) -> dict[str, Any]:
     if config is None:
         return {}
-    if not hasattr(config, "to_dict"):
+    if not hasattr(config, "to_dict") or not hasattr(config, "do_sample"):
         raise ValueError(
-            f"`generation_config` is {config!r}: give a transformers GenerationConfig, "
+            f"`generation_config` is {shown(config)}: give a transformers GenerationConfig, "
             "or SamplingParams as params="
         )
     values: dict[str, Any] = config.to_dict()

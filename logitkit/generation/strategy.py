@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -24,6 +24,8 @@ from logitkit.generation.record import Record
 from logitkit.generation.settings import Settings
 from logitkit.ops import OK
 from logitkit.params import ResolvedParams, SamplingParams, resolve
+from logitkit.params.checks import shown
+from logitkit.params.words import check_tokenizer
 from logitkit.plan import Plan
 from logitkit.rows import Rows
 from logitkit.sampler import Choice, Sampler
@@ -31,6 +33,19 @@ from logitkit.stage import Stage
 from logitkit.stages import DEFAULT_STAGES
 from logitkit.stages.transformers_list import TransformersList
 from logitkit.stops import StopRules
+
+
+def as_requests(params: Any) -> tuple[SamplingParams, ...]:
+    """`params`, one or several, as a tuple; raises ValueError for what is no SamplingParams."""
+    several = params if isinstance(params, list | tuple) else [params]
+    for p in several:
+        if not isinstance(p, SamplingParams):
+            raise ValueError(
+                f"`params` holds {shown(p)}: give SamplingParams, one or one per prompt"
+            )
+    if not several:
+        raise ValueError("`params` is empty: give SamplingParams, one or one per prompt")
+    return tuple(several)
 
 
 @dataclass
@@ -62,13 +77,23 @@ class GenerationStrategy(ABC):
         backend: str = "auto",
         streamer: Any = None,
     ) -> None:
-        if params is not None:
-            params = (params,) if isinstance(params, SamplingParams) else tuple(params)
-        self.params = params
+        if tokenizer is not None:
+            check_tokenizer(tokenizer, "decode")
+        self.params = None if params is None else as_requests(params)
         self.tokenizer = tokenizer
         self.stages = tuple(stages)
         self.backend = backend
         self.streamer = streamer
+
+    if not TYPE_CHECKING:  # before __init__ wonders about transformers' keywords
+
+        def __new__(cls, *args, **kwargs):
+            if "generation_config" in kwargs:
+                raise ValueError(
+                    f"`custom_generate` is the class {cls.__name__}: give an object of it, "
+                    f"custom_generate={cls.__name__}(params)"
+                )
+            return super().__new__(cls)
 
     def __call__(
         self,
@@ -81,13 +106,14 @@ class GenerationStrategy(ABC):
     ) -> Any:
         """What transformers calls with `custom_generate=`; the rows are expanded already.
 
-        What `generation_config` alone asks of the sampling (processors, eos, length) is replaced by
-        the strategy's own params, or read from it when there are none.
+        Without params of the strategy's own, `generation_config` says how to sample. With params it
+        gives eos and length; what the model file asks of sampling gives way, and what the call
+        itself asks of it is refused by name.
         """
         # No model input may be named in this signature: transformers would take it out.
         settings = settings_from_transformers(
             input_ids, self.params, logits_processor or (), stopping_criteria or (),
-            generation_config, model_kwargs,
+            generation_config, getattr(model, "generation_config", None), model_kwargs,
         )  # fmt: skip
         return self.generate(model, input_ids, settings)
 

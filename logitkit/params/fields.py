@@ -7,7 +7,7 @@ between `checks` and `sampling_params` and knows nothing of the rest of the pack
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -289,19 +289,6 @@ FIELDS: dict[str, Field] = {
     ),
 }
 STRUCTURED_FIELDS = ("json_schema", "regex", "ebnf", "choice", "structural_tag")
-
-
-def structured_problem(names: Sequence[str]) -> str:
-    """What to say to structured output, asked for under these `names` (as the user wrote them)."""
-    quoted = " and ".join(f"`{name}`" for name in names)
-    if len(names) > 1:
-        return f"{quoted} are given: at most one of them may be. Keep one."
-    return (
-        f"{quoted} is given, but structured output is not available in this version. Leave the "
-        "field out and check the text that comes back, or ban tokens with `allowed_token_ids` and "
-        "`logit_bias`."
-    )
-
 
 _EOS = Field(entries(token_id, lone=int), _IDS, "end-of-text tokens", "transformers")
 

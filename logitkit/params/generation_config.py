@@ -6,15 +6,17 @@ of transformers is imported.
 
 from __future__ import annotations
 
+import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from logitkit.params.checks import shown
 from logitkit.params.fields import FIELDS
-from logitkit.params.spellings import SPELLINGS, UNSUPPORTED
+from logitkit.params.names import SPELLINGS, UNSUPPORTED
 
 # Our field and transformers' default for each field that only sampling uses ...
-_WARPERS: dict[str, Any] = {
+WARPERS: dict[str, Any] = {
     "temperature": 1.0,
     "top_k": 50,
     "top_p": 1.0,
@@ -34,10 +36,22 @@ _RENAMED = {
     "num_return_sequences": "n",
 }
 # ... and all that is read here.
-READ = {*_WARPERS, *_RENAMED, "do_sample", "bad_words_ids", "sequence_bias", "suppress_tokens"}
+READ = {*WARPERS, *_RENAMED, "do_sample", "bad_words_ids", "sequence_bias", "suppress_tokens"}
+
+# What says how to sample, with transformers' default (None also stands for an empty list).
+SAMPLING: dict[str, Any] = {
+    **WARPERS,
+    "repetition_penalty": 1.0,
+    "no_repeat_ngram_size": 0,
+    "min_new_tokens": 0,
+    "min_length": 0,
+    "bad_words_ids": None,
+    "sequence_bias": None,
+    "suppress_tokens": None,
+}
 
 # What a request cannot say and `generate` can: lengths that count the prompt, time, special
-# tokens, caches, outputs, drafting. Whoever calls `from_generation_config` reads these.
+# tokens, caches, outputs, drafting. Whoever calls `generation_config_fields` reads these.
 LEFT_TO_THE_DOOR = frozenset(
     {
         "max_length",
@@ -75,6 +89,24 @@ LEFT_TO_THE_DOOR = frozenset(
     }
 )
 
+# Of these, what would change the text and is lost in `SamplingParams` alone, with the values that
+# ask for nothing and the field that makes it idle.
+_LENGTHS: dict[str, tuple[tuple[Any, ...], str | None]] = {
+    "max_length": ((20,), "max_new_tokens"),
+    "min_length": ((0,), "min_new_tokens"),
+    "max_time": ((), None),
+}
+# ... and what asks for speculation, which no door offers yet.
+_SPECULATION = frozenset(
+    {
+        "prompt_lookup_num_tokens",
+        "assistant_early_exit",
+        "is_assistant",
+        "speculation_type",
+        "use_mtp",
+    }
+)
+
 # Without effect on what is drawn here: bookkeeping, beams' own knobs (num_beams is refused),
 # contrastive search's memory, and a shift that no stage can see.
 INERT = frozenset(
@@ -103,22 +135,55 @@ REFUSED: dict[str, tuple[Any, ...]] = {
 }
 
 
-def generation_config_fields(generation_config: Any) -> dict[str, Any]:
-    """`generation_config` in our names: what `from_generation_config` hands to the constructor.
+def request_fields(generation_config: Any) -> dict[str, Any]:
+    """`generation_config_fields` for a caller that keeps nothing else of the config.
 
-    Raises ValueError that names every field which is set and cannot be honoured. Attributes that
+    Raises ValueError also for the fields that would be lost, and for unknown keys of a mapping.
+    """
+    config = as_mapping(generation_config)
+    wanted = {name: value for name, value in config.items() if value is not None}
+    problems = []
+    if isinstance(generation_config, Mapping):
+        problems += _unknown_keys(wanted)
+    lost = [
+        name
+        for name, (idle, other) in _LENGTHS.items()
+        if name in wanted and wanted[name] not in idle and wanted.get(other or "") is None
+    ]
+    if lost:
+        problems.append(
+            f"{_listed(lost, wanted)} cannot be kept in SamplingParams: set `max_new_tokens` or "
+            "`min_new_tokens`, or pass the config as lk.generate(generation_config=...), which "
+            "takes such fields."
+        )
+    refused = [name for name in wanted if _is_refused(name, wanted[name])]
+    refused += [name for name in wanted if name in _SPECULATION and wanted[name]]
+    problems += _refusals(refused, wanted, {})
+    try:
+        fields = generation_config_fields({k: v for k, v in wanted.items() if k not in refused})
+    except ValueError as error:
+        problems.append(str(error))
+    if problems:
+        raise ValueError(" ".join(problems))
+    return fields
+
+
+def generation_config_fields(
+    generation_config: Any, sources: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """`generation_config` in our names, for the constructor; `LEFT_TO_THE_DOOR` is not looked at.
+
+    `sources` says for a field where it was set, as a key of `SOURCES` (else in the config). Raises
+    ValueError that names every field which is set and cannot be honoured. Attributes that
     transformers does not know are left alone as it does, unless they are sampling fields elsewhere
     (`presence_penalty`): those are named.
     """
-    config = _as_mapping(generation_config)
-    problems = [
-        f"`{name}` = {config[name]!r}" for name in config if _is_refused(name, config[name])
-    ]
+    config = as_mapping(generation_config)
     fields = {
         field: config[name] for name, field in _RENAMED.items() if config.get(name) is not None
     }
     if config.get("do_sample"):
-        for name, default in _WARPERS.items():
+        for name, default in WARPERS.items():
             value = config.get(name)
             fields[name] = default if value is None else value
     else:
@@ -129,28 +194,70 @@ def generation_config_fields(generation_config: Any) -> dict[str, Any]:
             ids for ids in config["bad_words_ids"] if not (len(ids) == 1 and ids[0] in eos)
         ]
     biases = _biases(config.get("sequence_bias"))
-    problems += [
-        f"`sequence_bias` for the {len(ids)} tokens {ids}" for ids in biases if len(ids) != 1
-    ]
     bias = {ids[0]: value for ids, value in biases.items() if len(ids) == 1}
     bias.update(dict.fromkeys(_ids(config.get("suppress_tokens")), -math.inf))
-    if problems:
-        raise ValueError(
-            "the generation config asks for what cannot be honoured: "
-            + ", ".join(problems)
-            + ". Unset these fields, or pass SamplingParams instead of the config."
-        )
+    refused = [name for name in config if _is_refused(name, config[name])]
+    several = {ids: value for ids, value in biases.items() if len(ids) != 1}
+    if several:
+        refused.append("sequence_bias")
+    values = {**config, "sequence_bias": several}
+    if problems := _refusals(refused, values, sources or {}):
+        raise ValueError(" ".join(problems))
     return {**fields, "logit_bias": bias}
 
 
-def _as_mapping(generation_config: Any) -> Mapping[str, Any]:
-    if hasattr(generation_config, "to_dict"):
-        generation_config = generation_config.to_dict()
-    if not isinstance(generation_config, Mapping):
+# Where a field was set: what to call it there, and what to do.
+SOURCES = {
+    "config": ("of the generation config", "unset it there"),
+    "keyword": ("as a keyword", "leave it out"),
+    "call": ("as a keyword or in the generation config", "leave it out"),
+    "model": ("of the model's generation config", "unset it there, or sample with SamplingParams"),
+}
+
+
+def _refusals(
+    names: Iterable[str], values: Mapping[str, Any], sources: Mapping[str, str]
+) -> list[str]:
+    """One sentence per source for the fields that cannot be honoured."""
+    sentences = []
+    for source, (place, remedy) in SOURCES.items():
+        mine = [name for name in names if sources.get(name, "config") == source]
+        if mine:
+            remedy = remedy if len(mine) == 1 else remedy.replace(" it", " them")
+            sentences.append(f"{_listed(mine, values)} {place} cannot be honoured: {remedy}.")
+    return sentences
+
+
+def _listed(names: Iterable[str], values: Mapping[str, Any]) -> str:
+    return ", ".join(f"`{name}` = {values[name]!r}" for name in names)
+
+
+def _unknown_keys(names: Iterable[str]) -> list[str]:
+    """One sentence per key that no `GenerationConfig` has; private ones come from `to_dict`."""
+    known = {*READ, *LEFT_TO_THE_DOOR, *INERT, *REFUSED}
+    elsewhere = {*FIELDS, *SPELLINGS, *UNSUPPORTED}
+    sentences = []
+    for name in names:
+        if name in known or name in elsewhere or str(name).startswith("_"):
+            continue
+        near = difflib.get_close_matches(str(name), sorted(known), n=1)
+        hint = f"did you mean `{near[0]}`?" if near else "take it out."
+        sentences.append(f"`{name}` is no field of a GenerationConfig; {hint}")
+    return sentences
+
+
+def as_mapping(generation_config: Any) -> Mapping[str, Any]:
+    """The fields of a `GenerationConfig` or of a mapping; raises ValueError for anything else."""
+    if isinstance(generation_config, Mapping):
+        return generation_config
+    # other objects with a `to_dict` (a model's config, SamplingParams) say something else with it
+    if not hasattr(generation_config, "to_dict") or not hasattr(generation_config, "do_sample"):
         raise ValueError(
-            f"`generation_config` is {generation_config!r}: give a transformers GenerationConfig."
+            f"`generation_config` is {shown(generation_config)}: give a transformers "
+            "GenerationConfig (such as model.generation_config), or a mapping of its fields."
         )
-    return generation_config
+    values: Mapping[str, Any] = generation_config.to_dict()
+    return values
 
 
 def _is_refused(name: str, value: Any) -> bool:

@@ -1,8 +1,8 @@
 """`SamplingParams`, what one request wants, and `resolve`, which readies it for one vocabulary.
 
 The first module in line: everything else reads it, and it reads only its own parts,
-`fields` (the checks), `spellings` and `generation_config` (other systems' spellings) and
-`words` (words as ids).
+`fields` (the checks), `names`, `spellings` and `generation_config` (other systems' spellings)
+and `words` (words as ids).
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Self
 
 from logitkit.params.checks import FrozenDict
-from logitkit.params.fields import FIELDS, STRUCTURED_FIELDS, checked, structured_problem
+from logitkit.params.fields import FIELDS, STRUCTURED_FIELDS, checked
 from logitkit.params.generation_config import request_fields
-from logitkit.params.spellings import plain_fields, spelled_fields, unknown_fields
+from logitkit.params.names import structured_problem, unknown_fields
+from logitkit.params.spellings import plain_fields, spelled_fields
 from logitkit.params.words import bad_word_sequences, breaker_sequences, check_tokenizer
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -69,3 +70,16 @@ def prompt_lengths(given: Any, lengths: Ids) -> Ids:
             f"{lengths.tolist()} (padding not counted)"
         )
     return prompts
+
+
+def refuse_beams(prompts: Sequence[Tensor], scores: Tensor) -> None:
+    """Refuse beam search, to which selected rows leave nothing to compare.
+
+    It is known by its copies of one prompt and by its scores, which are log-probabilities.
+    """
+    copies = any(torch.equal(one, next_one) for one, next_one in pairwise(prompts))
+    if copies and bool((scores.float().logsumexp(-1).abs() < 1e-3).all()):
+        raise ValueError(
+            "`select`=True cannot serve beam search, which must compare scores: "
+            "use LogitsPipeline(..., select=False)"
+        )

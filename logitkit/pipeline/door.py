@@ -16,7 +16,13 @@ from transformers import LogitsProcessor, StoppingCriteria, StoppingCriteriaList
 from logitkit.batch import Batch, backend_ops, check_chain, expand
 from logitkit.ops import OK
 from logitkit.params import ResolvedParams, SamplingParams, resolve
-from logitkit.pipeline.checks import on_cpu, prompt_lengths, requests, token_ids
+from logitkit.pipeline.checks import (
+    on_cpu,
+    prompt_lengths,
+    refuse_beams,
+    requests,
+    token_ids,
+)
 from logitkit.pipeline.prefixes import Ids, Prefixes, has_stops
 from logitkit.plan import Plan, make_plan
 from logitkit.rows import Rows
@@ -40,8 +46,8 @@ class LogitsPipeline(LogitsProcessor):
     ours (top_k=50 is on by default there), and so they cannot change the result. `select=False`
     returns the filtered logits instead, and transformers chooses.
 
-    **Beam search needs `select=False`**: it compares scores, and of selected rows it can only make
-    one sample. The row count may then be any multiple of the requests' rows.
+    **Beam search needs `select=False`**, since it must compare scores; else it is refused. The row
+    count may then be any multiple of the requests' rows.
 
     A generation starts when a row no longer has its prompt as prefix, is shorter than it, or is
     more than one token longer than the longest call so far, and for requests without a seed when
@@ -217,6 +223,8 @@ class LogitsPipeline(LogitsProcessor):
             torch.from_numpy(ids[r, padding[r] : padding[r] + lengths[r]].copy())
             for r in range(len(ids))
         ]
+        if self.select:
+            refuse_beams(prompts, scores)
         batch = Batch.start(
             self._expand(resolved, prompts),
             prompts,

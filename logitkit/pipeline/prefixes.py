@@ -112,6 +112,7 @@ class Prefixes:
 
     def _step(self, ids: Ids) -> None:
         """One token more in every row."""
+        _refuse_negative(ids[:, self._width :])
         at = self._width
         self._width = _UNKNOWN  # until all is done: after an error on the way the next call walks
         if at == self._seen.shape[1]:
@@ -139,6 +140,7 @@ class Prefixes:
 
     def _walk(self, ids: Ids) -> None:
         """Take every row anew from its prompt to the end of `ids`."""
+        _refuse_negative(ids)
         size, width = ids.shape
         self._width = _UNKNOWN
         self._seen = np.zeros((size, 2 * width + 64), np.int64)
@@ -160,6 +162,11 @@ class Prefixes:
             aligned[r, : len(tokens)] = torch.tensor(tokens, dtype=torch.int64)
         self.batch.replay(aligned.to(self.batch.device), lengths.to(self.batch.device))
         self._width = width
+
+
+def _refuse_negative(ids: Ids) -> None:
+    if ids.size and (least := int(ids.min())) < 0:
+        raise ValueError(f"`input_ids` holds {least}; token ids are >= 0 (labels are not ids)")
 
 
 def _push_all(rules: StopRules, tokens: Iterable[int]) -> bool:
