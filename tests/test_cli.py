@@ -53,6 +53,13 @@ def test_an_error_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -
     assert isinstance(run_with(demo, monkeypatch).exception, AssertionError)
 
 
+@pytest.mark.parametrize("empty", ["", " "])
+def test_an_empty_model_name_is_an_error(empty: str) -> None:
+    result = CliRunner().invoke(app, ["demo", "--model", empty])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("error: the model's name is empty")
+
+
 def test_ctrl_c_ends_with_code_130(monkeypatch: pytest.MonkeyPatch) -> None:
     def demo(model: str | None, **settings: Any) -> None:
         raise KeyboardInterrupt

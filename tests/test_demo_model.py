@@ -350,6 +350,17 @@ def test_a_folder_that_is_not_there_is_told_as_such(name: str) -> None:
         model.load_model(name)
 
 
+def test_a_folder_without_a_model_is_told_as_such(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=f"no config.json in {tmp_path}"):
+        model.load_model(str(tmp_path))
+
+
+@pytest.mark.parametrize("empty", ["", " "])
+def test_an_empty_name_is_told_as_such(empty: str) -> None:
+    with pytest.raises(ValueError, match="the model's name is empty"):
+        model.load_model(empty)
+
+
 def test_the_real_model_answers_in_its_chat_format(smollm2: tuple[Any, Any]) -> None:
     model, tokenizer = smollm2
     assert model.dtype == torch.float32

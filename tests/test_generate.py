@@ -70,6 +70,12 @@ def new_tokens(sequence: Tensor, width: int, length: int) -> list[int]:
     return sequence[width : width + length].tolist()
 
 
+def unpadded(row: int) -> dict[str, Tensor]:
+    """One prompt of `PADDED`, without its padding."""
+    ids = IDS[row : row + 1, MASK[row] == 1]
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
 # -- the same tokens as transformers, alone or in a batch, on every backend
 
 
@@ -95,11 +101,14 @@ def test_scores_and_logits_equal_those_of_transformers() -> None:
         **PADDED, "max_new_tokens": 6, "repetition_penalty": 1.3, "eos_token_id": None,
         "return_dict_in_generate": True, "output_scores": True, "output_logits": True,
     }  # fmt: skip
-    ours, theirs = generate(MODEL, **call), MODEL.generate(**call)
-    for name in ("scores", "logits"):
-        assert len(ours[name]) == 6
-        for mine, other in zip(ours[name], theirs[name], strict=True):
-            torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-4)
+    ours = generate(MODEL, **call)
+    for row in range(3):
+        # without padding, which its repetition penalty counts as text in some releases
+        theirs = MODEL.generate(**{**call, **unpadded(row)})
+        for name in ("scores", "logits"):
+            assert len(ours[name]) == 6
+            for mine, other in zip(ours[name], theirs[name], strict=True):
+                torch.testing.assert_close(mine[row : row + 1], other, rtol=1e-4, atol=1e-4)
 
 
 def test_sampled_scores_are_the_logits_behind_every_stage() -> None:
@@ -440,7 +449,8 @@ class Watch(LogitsProcessor):
 
 
 def test_processors_are_shown_what_transformers_shows_them() -> None:
-    call = {**PADDED, "max_new_tokens": 8, "repetition_penalty": 1.3, "eos_token_id": None}
+    edits = {"sequence_bias": {(13,): 1.5}, "bad_words_ids": [[57], [29, 38]]}
+    call = {**PADDED, **edits, "max_new_tokens": 8, "eos_token_id": None}
     mine, theirs = Watch(), Watch()
     ours = generate(MODEL, **call, logits_processor=[mine])
     assert ours.equal(MODEL.generate(**call, logits_processor=LogitsProcessorList([theirs])))
@@ -641,7 +651,14 @@ def test_a_stop_regex_out_of_time_concerns_its_own_request_only() -> None:
         ({"params": SamplingParams(), "num_return_sequences": 2}, "`num_return_sequences`=2"),
         ({"params": SamplingParams(), "generation_config": GenerationConfig(top_p=0.5)}, "`top_p`"),
         ({"params": [SamplingParams()] * 2}, "2 entries for 3 prompts"),
-        ({"params": "greedy"}, "`params` holds 'g'"),
+        ({"params": "greedy"}, "`params` holds 'greedy'"),
+        ({"params": 3}, "`params` holds 3"),
+        ({"params": {"top_k": 3}}, "`params` holds {'top_k'"),
+        ({"generation_config": SamplingParams(top_k=3)}, "`generation_config` is .*params="),
+        ({"generation_config": MODEL.config}, "`generation_config` is "),
+        ({"tokenizer": "gpt2"}, "`tokenizer` is a str without decode"),
+        ({"input_ids": 3}, "`input_ids` is an int"),
+        ({"input_ids": -IDS}, "`input_ids` has token id -12, outside 0..63 of"),
         ({"params": SamplingParams(logprobs=1)}, "return_dict_in_generate=True"),
         ({"params": SamplingParams(stop="x")}, "`stop`.*tokenizer"),
         ({"params": SamplingParams(extra={"n_sigma": 1.0})}, "n_sigma"),
@@ -659,6 +676,32 @@ def test_what_cannot_be_honoured_is_an_error_that_names_it(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         generate(MODEL, **{"input_ids": IDS, **keywords})
+
+
+@pytest.mark.parametrize(
+    ("model", "words"), [("gpt2", "is a str"), (None, "is a NoneType"), (GPT2Config(), "is a GPT2"),
+                         (GPT2LMHeadModel, "is the class GPT2LMHeadModel")],
+)  # fmt: skip
+def test_what_is_no_model_is_named(model: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=f"`model` {words}.*give a transformers model"):
+        generate(model, IDS, max_new_tokens=1)
+
+
+def test_a_refusal_says_where_the_field_was_set() -> None:
+    model = copy.copy(MODEL)
+    model.generation_config = GenerationConfig(guidance_scale=1.5)
+    with pytest.raises(ValueError) as error:
+        generate(
+            model, IDS, max_new_tokens=1, num_beams=2, penalty_alpha=0.6,
+            generation_config=GenerationConfig(token_healing=True),
+        )  # fmt: skip
+    message = str(error.value)
+    assert "`num_beams` = 2, `penalty_alpha` = 0.6 as a keyword" in message
+    assert "leave them out" in message
+    assert "`token_healing` = True of the generation config cannot be honoured: unset" in message
+    assert "`guidance_scale` = 1.5 of the model's generation config" in message
+    with pytest.raises(ValueError, match=r"`num_beams` = 2 as a keyword [^.]*leave it out\.$"):
+        generate(MODEL, IDS, max_new_tokens=1, num_beams=2, params=SamplingParams())
 
 
 def test_a_mapping_in_the_place_of_ids_is_told_to_be_unpacked() -> None:

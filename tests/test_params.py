@@ -7,6 +7,7 @@ import dataclasses
 import json
 import math
 import pickle
+import re
 import time
 from typing import Any
 
@@ -15,12 +16,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import GenerationConfig
+from transformers import GenerationConfig, GPT2Config
 
 from logitkit.params import ResolvedParams, SamplingParams, generation_config, resolve
 from logitkit.params.checks import FrozenDict
 from logitkit.params.fields import FIELDS, STRUCTURED_FIELDS
-from logitkit.params.spellings import SPELLINGS, UNSUPPORTED
+from logitkit.params.names import MEANT, SPELLINGS, TRANSPORT, UNSUPPORTED
 
 INF, NAN = math.inf, math.nan
 NAMES = [field.name for field in dataclasses.fields(SamplingParams)]
@@ -97,6 +98,23 @@ def test_a_wrong_value_is_named_with_its_field_range_and_remedy(name: str, value
     shown = repr(value) if len(repr(value)) < 30 else repr(value)[:10]
     assert f"`{name}`" in message and shown in message
     assert FIELDS[name].allowed in message and "leave the field out" in message
+
+
+@pytest.mark.parametrize("value", [1e300, 10**12, [10**12], [[10**12]], {10**12: 1.0}])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in STRUCTURED_FIELDS])
+def test_the_ranges_in_messages_are_true_at_the_ends_of_the_columns(name: str, value: Any) -> None:
+    try:
+        SamplingParams(**{name: value})
+    except ValueError as error:
+        if "out of range" in str(error):
+            assert re.search(r"2\*\*31 - 1|2\*\*64|float32|<=? 1\b", FIELDS[name].allowed)
+            assert not re.search(r"finite|>= \d", FIELDS[name].allowed)
+
+
+@pytest.mark.parametrize(("value", "words"), [(3, "an int is not"), (b"x", "a bytes is not")])
+def test_types_have_their_article(value: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        SamplingParams(stop=[value])
 
 
 @pytest.mark.parametrize(
@@ -316,19 +334,29 @@ def test_other_spellings_mean_the_same(mapping: dict[str, Any], fields: dict[str
         ({"top_logprobs": 2}, ["`top_logprobs` is 2", "`logprobs`"]),
         ({"logprobs": 3, "top_logprobs": 2}, ["`top_logprobs` = 2", "`logprobs` = 3"]),
         ({"logit_bias": [[5, 1.0], ["5", 2.0]]}, ["`logit_bias`", "once"]),
-        ({"guided_json": {}}, ["`json_schema`", "not available"]),
-        ({"grammar": "root ::= x"}, ["`ebnf`", "not available"]),
-        ({"structured_outputs": {"choice": ["a"]}}, ["`choice`", "not available"]),
+        ({"guided_json": {}}, ["`guided_json`", "not available"]),
+        ({"grammar": "root ::= x"}, ["`grammar`", "not available"]),
+        ({"structured_outputs": {"choice": ["a"]}}, ["`structured_outputs`", "not available"]),
+        (
+            {"structured_outputs": {"choice": ["a"], "regex": "a"}},
+            ["`structured_outputs` is given", "not available"],
+        ),
         ({"structured_outputs": {"whitespace_pattern": "x"}}, ["`whitespace_pattern`"]),
-        ({"response_format": {"type": "json_object"}}, ["`json_schema`", "not available"]),
+        ({"response_format": {"type": "json_object"}}, ["`response_format`", "not available"]),
+        ({"response_format": {"type": "json_schema"}}, ["`response_format`", "not available"]),
         ({"response_format": {"type": "xml"}}, ["`response_format`", "xml"]),
         (
             {
                 "response_format": {"type": "json_schema", "json_schema": {"schema": {}}},
                 "regex": "a",
             },
-            ["`json_schema` and `regex`"],
+            ["`response_format` and `regex` are given"],
         ),
+        ({"extra_body": {"top_k": 1}}, ["`extra_body`", "merge its entries"]),
+        ({"temp": 1}, ["did you mean `temperature`?"]),
+        ({"do_sample": True}, ["did you mean `temperature`?"]),
+        ({"penalty_last_n": 64}, ["`penalty_last_n` is 64", "leave it out"]),
+        ({"penalty_repeat": 1.1}, ["did you mean `repetition_penalty`?"]),
     ],
 )
 def test_what_cannot_be_honoured_is_named(mapping: dict[str, Any], words: list[str]) -> None:
@@ -337,14 +365,36 @@ def test_what_cannot_be_honoured_is_named(mapping: dict[str, Any], words: list[s
     assert all(word in str(error.value) for word in words)
 
 
+def test_what_a_request_to_a_server_holds_besides_is_told_to_be_taken_out_in_one_error() -> None:
+    body = {
+        "model": "m", "messages": [], "prompt": "p", "stream": True, "stream_options": {},
+        "user": "u", "tools": [], "store": False, "metadata": {},
+    }  # fmt: skip
+    with pytest.raises(ValueError) as error:
+        SamplingParams.from_dict({**body, "top_k": 5, "topp": 0.5})
+    message = str(error.value)
+    assert all(f"`{name}`" in message for name in body)
+    assert message.count("no sampling parameters") == message.count("take them out") == 1
+    assert "`extra`" not in message and "did you mean `top_p`?" in message
+    with pytest.raises(ValueError, match="`messages`: no sampling parameters"):
+        SamplingParams(**{"messages": []})
+
+
+def test_none_asks_for_nothing_in_every_field_that_is_known() -> None:
+    structured = ["response_format", "structured_outputs", "guided_decoding", "guided_json"]
+    names = [*structured, *SPELLINGS, *UNSUPPORTED, *TRANSPORT, *NAMES]
+    assert SamplingParams.from_dict(dict.fromkeys(names)) == SamplingParams()
+
+
 def test_from_dict_takes_only_a_mapping() -> None:
     with pytest.raises(ValueError, match="mapping"):
         SamplingParams.from_dict([("top_k", 1)])  # type: ignore[arg-type]
 
 
 def test_spellings_lead_to_fields_and_never_hide_one() -> None:
-    assert set(SPELLINGS.values()) <= set(NAMES)
-    assert not set(NAMES) & (set(SPELLINGS) | set(UNSUPPORTED))
+    assert {*SPELLINGS.values(), *MEANT.values()} <= set(NAMES)
+    tables = [set(NAMES), set(SPELLINGS), set(UNSUPPORTED), set(TRANSPORT), set(MEANT)]
+    assert sum(map(len, tables)) == len(set().union(*tables))
 
 
 # -- transformers
@@ -392,7 +442,10 @@ def test_a_config_gives_every_field_that_it_has() -> None:
         renormalize_logits=True,
         length_penalty=2.0,
         max_length=20,
-        prompt_lookup_num_tokens=3,
+        pad_token_id=3,
+        use_cache=False,
+        output_scores=True,
+        num_assistant_tokens=3,
         **warpers,
         **cutoffs,
         **edits,
@@ -431,12 +484,49 @@ def test_what_a_config_asks_in_vain_is_named_in_one_error() -> None:
 def test_a_config_with_neutral_values_everywhere_is_accepted() -> None:
     defaults = GenerationConfig._get_default_generation_params()
     assert from_config(**defaults, guidance_scale=1.0) == SamplingParams(temperature=0)
-    assert SamplingParams.from_generation_config({"chat_format": "x"}).temperature == 0
+    custom = GenerationConfig()
+    custom.chat_format = "x"
+    assert SamplingParams.from_generation_config(custom).temperature == 0
 
 
-def test_something_else_than_a_config_is_refused() -> None:
-    with pytest.raises(ValueError, match="`generation_config` is 3"):
-        SamplingParams.from_generation_config(3)
+@pytest.mark.parametrize(
+    "lost",
+    [
+        {"max_length": 30},
+        {"min_length": 3},
+        {"max_time": 1.0},
+        {"max_time": 1.0, "max_length": 30, "min_length": 3, "num_beams": 2},
+        {"prompt_lookup_num_tokens": 3},
+    ],
+)
+def test_what_a_config_says_and_params_cannot_is_named_in_one_error(lost: dict[str, Any]) -> None:
+    for config in (GenerationConfig(**lost), lost):
+        with pytest.raises(ValueError) as error:
+            SamplingParams.from_generation_config(config)
+        assert all(f"`{name}` = {value}" in str(error.value) for name, value in lost.items())
+        if not {"num_beams", "prompt_lookup_num_tokens"} & set(lost):
+            assert "lk.generate(generation_config=...)" in str(error.value)
+
+
+def test_lengths_that_give_way_to_others_of_the_same_config_are_not_missed() -> None:
+    found = from_config(max_length=30, min_length=3, max_new_tokens=9, min_new_tokens=1)
+    assert (found.min_new_tokens, found.max_new_tokens) == (1, 9)
+
+
+def test_a_mapping_as_a_config_may_not_hold_unknown_keys() -> None:
+    plain = {**GenerationConfig(do_sample=True, top_p=0.5).to_dict(), "newer": None}
+    assert SamplingParams.from_generation_config(plain) == SamplingParams(top_k=50, top_p=0.5)
+    with pytest.raises(ValueError) as error:
+        SamplingParams.from_generation_config({**plain, "temprature": 0.5, "zzzz": 1})
+    assert "`temprature` is no field" in str(error.value)
+    assert "did you mean `temperature`?" in str(error.value)
+    assert "`zzzz` is no field of a GenerationConfig; take it out" in str(error.value)
+
+
+@pytest.mark.parametrize("other", [3, None, "x", SamplingParams(top_k=2), GPT2Config()])
+def test_something_else_than_a_config_is_refused(other: Any) -> None:
+    with pytest.raises(ValueError, match=r"`generation_config` is .*GenerationConfig.*mapping"):
+        SamplingParams.from_generation_config(other)
 
 
 # -- resolve
@@ -552,6 +642,14 @@ def test_text_without_a_tokenizer_is_refused(fields: dict[str, Any]) -> None:
     name = "bad_words" if "bad_words" in fields else "dry_sequence_breakers"
     with pytest.raises(ValueError, match=f"`{name}` holds text, which needs a tokenizer"):
         resolve(SamplingParams(**fields))
+    with pytest.raises(ValueError, match="`tokenizer` is an object without encode"):
+        resolve(SamplingParams(**fields), tokenizer=object())
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_a_vocabulary_without_tokens_is_refused(size: int) -> None:
+    with pytest.raises(ValueError, match=f"`vocab_size` is {size}"):
+        resolve(SamplingParams(stop_token_ids=[1]), vocab_size=size)
 
 
 @pytest.mark.parametrize(

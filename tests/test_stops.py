@@ -158,6 +158,8 @@ def test_without_text_rules_nothing_is_decoded_and_a_push_is_cheap() -> None:
         rules.push(1)
     # 0.2 us a push on an idle core; the bound leaves room for busy ones.
     assert (time.perf_counter() - start) / 10_000 < 5e-6
+    with pytest.raises(ValueError, match="`tokenizer` is an int without decode"):
+        StopRules(params(stop=("x",)), 3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="tokenizer"):
         _ = rules.text
 

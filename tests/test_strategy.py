@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -77,13 +78,83 @@ def test_without_params_the_generation_config_is_read() -> None:
 def test_what_the_config_alone_asks_of_sampling_gives_way_to_params() -> None:
     greedy = SamplingParams(temperature=0.0)
     plain = MODEL.generate(**PADDED, max_new_tokens=9)
-    dressed = MODEL.generate(
-        **PADDED, max_new_tokens=9, do_sample=True, temperature=0.5, top_k=3, top_p=0.5,
-        repetition_penalty=5.0, no_repeat_ngram_size=1, suppress_tokens=[22],
-        bad_words_ids=[[45]], min_new_tokens=2, sequence_bias=[[[13], 9.0]],
-        custom_generate=Sampling(greedy),
+    model = copy.copy(MODEL)
+    model.generation_config = GenerationConfig(
+        do_sample=True, temperature=0.5, top_k=3, top_p=0.5, repetition_penalty=5.0,
+        no_repeat_ngram_size=1, suppress_tokens=[22], bad_words_ids=[[45]], min_new_tokens=2,
+        sequence_bias=[[[13], 9.0]], eos_token_id=EOS, pad_token_id=PAD,
     )  # fmt: skip
-    assert dressed.equal(plain)
+    call = {**PADDED, "max_new_tokens": 9, "custom_generate": Sampling(greedy)}
+    assert model.generate(**call).equal(plain)
+    assert model.generate(**call, do_sample=False, top_k=3).equal(plain)  # as the file has it
+    assert model.generate(**call, repetition_penalty=None).equal(plain)
+    with pytest.raises(ValueError, match=r"`repetition_penalty` = 1\.0 beside"):
+        model.generate(**call, repetition_penalty=1.0)
+
+
+@pytest.mark.parametrize(
+    "keywords",
+    [
+        {"temperature": 0.1},
+        {"temperature": 0.1, "do_sample": True},
+        {"top_k": 5},
+        {"top_p": 0.5},
+        {"min_p": 0.1},
+        {"top_h": 0.1},
+        {"typical_p": 0.5},
+        {"epsilon_cutoff": 0.1},
+        {"eta_cutoff": 0.1},
+        {"repetition_penalty": 1.3},
+        {"no_repeat_ngram_size": 2},
+        {"min_new_tokens": 2},
+        {"min_length": 7},
+        {"bad_words_ids": [[5]]},
+        {"suppress_tokens": [5]},
+        {"sequence_bias": [[[5], 1.0]]},
+    ],
+)
+def test_sampling_that_the_call_asks_for_beside_params_is_refused_by_name(
+    keywords: dict[str, Any],
+) -> None:
+    call = {**PADDED, "max_new_tokens": 2, "custom_generate": Sampling(SamplingParams())}
+    name = next(iter(keywords))
+    with pytest.raises(ValueError, match=f"`{name}` = .* beside the strategy's `params`"):
+        MODEL.generate(**call, **keywords)
+    with pytest.raises(ValueError, match=f"`{name}` = .* beside the strategy's `params`"):
+        MODEL.generate(**call, generation_config=GenerationConfig(**keywords))
+
+
+def test_transformers_defaults_beside_params_ask_for_nothing() -> None:
+    strategy = Sampling(SamplingParams(temperature=0.0))
+    call = {**PADDED, "max_new_tokens": 4, "custom_generate": strategy}
+    neutral = {"temperature": 1.0, "top_k": 50, "top_p": 1.0, "do_sample": True, "min_p": 0.0}
+    assert MODEL.generate(**call, **neutral).equal(MODEL.generate(**call))
+
+
+@pytest.mark.parametrize(("n", "rows"), [(2, None), (1, 3), (2, 4)])
+def test_rows_per_prompt_must_be_n(n: int, rows: int | None) -> None:
+    strategy = Sampling(SamplingParams(n=n))
+    call: dict[str, Any] = {} if rows is None else {"num_return_sequences": rows, "do_sample": True}
+    with pytest.raises(ValueError, match=f"`n`={n} of `params`.*num_return_sequences={n}"):
+        MODEL.generate(IDS[:2], max_new_tokens=2, custom_generate=strategy, **call)
+
+
+def test_the_class_in_the_place_of_an_object_is_told() -> None:
+    with pytest.raises(ValueError, match=r"`custom_generate` is the class Sampling: .*Sampling\("):
+        MODEL.generate(**PADDED, max_new_tokens=2, custom_generate=Sampling)
+
+
+@pytest.mark.parametrize("wrong", [MODEL, 3, "greedy", {"top_k": 1}, [None]])
+def test_a_strategy_takes_params_only(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="`params` holds"):
+        Sampling(wrong)
+    with pytest.raises(ValueError, match="`params` is empty"):
+        Sampling([])
+
+
+def test_a_tokenizer_that_cannot_decode_is_refused() -> None:
+    with pytest.raises(ValueError, match="`tokenizer` is a str without decode"):
+        Sampling(SamplingParams(), "gpt2")
 
 
 def test_the_callers_processors_are_kept_and_run_once_a_step() -> None:
@@ -164,7 +235,10 @@ def test_outputs_stops_and_streamer_come_with_the_strategys_tokenizer() -> None:
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [
-        ({"guidance_scale": 2.0}, "`guidance_scale`"),
+        (
+            {"guidance_scale": 2.0},
+            "`guidance_scale` = 2.0 as a keyword or in the generation config",
+        ),
         ({"forced_eos_token_id": 2}, "`forced_eos_token_id`"),
         ({"output_attentions": True}, "`output_attentions`"),
         ({"num_return_sequences": 2, "do_sample": True}, "`n`"),

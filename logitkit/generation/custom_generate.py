@@ -73,7 +73,7 @@ def settings(
         # What cannot be honoured must not be dropped with the sampling fields.
         asked = {name: value for name, value in asked.items() if name not in READ}
     sources = {
-        name: "model" if value == file.get(name) else "call" for name, value in asked.items()
+        name: "model" if _equal(value, file.get(name)) else "call" for name, value in asked.items()
     }
     from_config = SamplingParams(**generation_config_fields(asked, sources))
     _check_cache(model_kwargs)
@@ -114,6 +114,8 @@ def _refuse_sampling(
     for name, default in SAMPLING.items():
         value = asked.get(name)
         own = file.get(name)
+        if name == "min_length" and asked.get("min_new_tokens") is not None:
+            continue  # transformers has made it from that
         if not _equal(value, None) and not _equal(value, default if own is None else own):
             clash.append(f"`{name}` = {value!r}")
     if clash:

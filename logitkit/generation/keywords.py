@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from logitkit.params import SamplingParams
-from logitkit.params.checks import shown
+from logitkit.params.checks import kind, shown
 from logitkit.params.fields import checked
 from logitkit.params.generation_config import (
     LEFT_TO_THE_DOOR,
@@ -77,7 +77,7 @@ _NEUTRAL = {f.name: f.default for f in dataclasses.fields(SamplingParams)}
 class Keywords:
     """The generation config of one call: `call` is what it says itself, `merged` what holds.
 
-    `sources` says where each field of `merged` was set, in the words of `generation_config.SOURCES`.
+    `sources` says where each field of `merged` was set, as a key of `generation_config.SOURCES`.
     """
 
     call: Mapping[str, Any]
@@ -161,8 +161,9 @@ def _values(config: Any) -> dict[str, Any]:
     if config is None:
         return {}
     if not hasattr(config, "to_dict") or not hasattr(config, "do_sample"):
+        given = kind(config) if hasattr(config, "to_dict") else shown(config)
         raise ValueError(
-            f"`generation_config` is {shown(config)}: give a transformers GenerationConfig, "
+            f"`generation_config` is {given}: give a transformers GenerationConfig, "
             "or SamplingParams as params="
         )
     values: dict[str, Any] = config.to_dict()

@@ -7,7 +7,7 @@ Above `batch`, `plan` and `causal_lm`, below the doors. A strategy is also a val
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,8 @@ from logitkit.stops import StopRules
 
 def as_requests(params: Any) -> tuple[SamplingParams, ...]:
     """`params`, one or several, as a tuple; raises ValueError for what is no SamplingParams."""
-    several = params if isinstance(params, list | tuple) else [params]
+    is_several = isinstance(params, Iterable) and not isinstance(params, str | Mapping)
+    several = tuple(params) if is_several else (params,)
     for p in several:
         if not isinstance(p, SamplingParams):
             raise ValueError(
@@ -45,7 +46,7 @@ def as_requests(params: Any) -> tuple[SamplingParams, ...]:
             )
     if not several:
         raise ValueError("`params` is empty: give SamplingParams, one or one per prompt")
-    return tuple(several)
+    return several
 
 
 @dataclass

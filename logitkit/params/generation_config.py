@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from logitkit.params.checks import shown
+from logitkit.params.checks import kind, shown
 from logitkit.params.fields import FIELDS
 from logitkit.params.names import SPELLINGS, UNSUPPORTED
 
@@ -252,8 +252,10 @@ def as_mapping(generation_config: Any) -> Mapping[str, Any]:
         return generation_config
     # other objects with a `to_dict` (a model's config, SamplingParams) say something else with it
     if not hasattr(generation_config, "to_dict") or not hasattr(generation_config, "do_sample"):
+        is_config = hasattr(generation_config, "to_dict")
+        given = kind(generation_config) if is_config else shown(generation_config)
         raise ValueError(
-            f"`generation_config` is {shown(generation_config)}: give a transformers "
+            f"`generation_config` is {given}: give a transformers "
             "GenerationConfig (such as model.generation_config), or a mapping of its fields."
         )
     values: Mapping[str, Any] = generation_config.to_dict()
