@@ -1,1 +1,49 @@
-"""GPU kernels in Triton: they know tensors only and import nothing of logitkit."""
+"""GPU kernels in Triton: they know tensors only and import nothing of logitkit.
+
+The same operations as `logitkit.ops`, with the same names, arguments and results. On a GPU they
+are one launch for many rows and a fixed number for few; `TRITON_INTERPRET=1` runs them on the CPU.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from triton_ops import launch
+
+BACKEND = "triton"
+FUSED = frozenset(
+    {
+        "allowed_token_ids", "logit_bias", "bad_words", "repetition_penalty", "presence_penalty",
+        "frequency_penalty", "no_repeat_ngram", "min_new_tokens", "temperature", "top_n_sigma",
+        "top_k", "top_p", "min_p", "epsilon_cutoff", "eta_cutoff",
+    }
+)  # fmt: skip
+
+
+def process_logits(
+    logits: Tensor,
+    slot: Tensor,
+    position: Tensor,
+    tokens: Tensor,
+    prompt_length: Tensor,
+    seed: Tensor,
+    **arguments: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Edits, temperature and filters: new logits [R, V] float32 and status [R] (0 is good)."""
+    out = torch.empty(logits.shape, dtype=torch.float32, device=logits.device)
+    _, status = launch.run(logits, slot, position, tokens, prompt_length, seed, arguments, out)
+    return out, status
+
+
+def sample_tokens(
+    logits: Tensor,
+    slot: Tensor,
+    position: Tensor,
+    tokens: Tensor,
+    prompt_length: Tensor,
+    seed: Tensor,
+    **arguments: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """The same and a draw: tokens [R] int64 (-1 where the status is not 0) and status."""
+    return launch.run(logits, slot, position, tokens, prompt_length, seed, arguments, None)

@@ -34,7 +34,7 @@ def kth_value(v, k, keys, histogram):
     if k > v.shape[0]:
         return NONE
     if v.shape[0] > keys.shape[0]:
-        return kth_largest(v.view(np.int32), k, histogram)
+        return kth_largest(v.view(np.int32), k, histogram, keys)
     for i in range(v.shape[0]):
         keys[i] = key_of(v[i])
     return value_of(kth_largest_of(keys[: v.shape[0]], k))

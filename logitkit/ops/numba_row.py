@@ -232,32 +232,62 @@ def kth_largest_of(keys, k):
 
 
 @internal()
-def kth_largest(bits, k, histogram):
-    """The k-th largest value of any row: three passes over the bits of its keys (radix select).
+def kth_largest(bits, k, histogram, keys):
+    """The k-th largest value of any row, by the bits of its keys (radix select).
 
-    `histogram` has WAYS rows, because increments of one bucket would wait for each other.
+    Two passes settle the upper 22 bits; the few entries that share them are gathered, or if they
+    are many, a third pass settles the rest. `histogram` has WAYS rows, because increments of one
+    bucket would wait for each other.
     """
-    prefix, below = np.int64(0), np.int64(32)
-    for step in range(3):
-        shift = np.int64(21 - 11 * step if step < 2 else 0)
-        size = np.int64(1) << (below - shift)
-        histogram[:, :size] = 0
-        for i in range(0, bits.shape[0], WAYS):
-            for way in range(WAYS):
-                key = np.int64(order_key(bits[i + way])) + np.int64(0x80000000)
-                histogram[way, (key >> shift) & (size - 1)] += key >> below == prefix
-        bucket = size - 1
-        while True:
-            count = np.int64(0)
-            for way in range(WAYS):
-                count += histogram[way, bucket]
-            if count >= k:
-                break
-            k -= count
-            bucket -= 1
-        prefix = (prefix << (below - shift)) | bucket
-        below = shift
-    return value_of(np.int32(prefix - np.int64(0x80000000)))
+    prefix, k = _settle(bits, np.int64(0), 32, 21, k, histogram)
+    prefix, k = _settle(bits, prefix, 21, 10, k, histogram)
+    least, most = _key_at(prefix << 10), _key_at((prefix << 10) | 1023)
+    n = 0
+    for start in range(0, bits.shape[0], LANES):
+        segment = bits[start : start + LANES]
+        hit = 0
+        for j in range(LANES):
+            key = order_key(segment[j])
+            hit |= (least <= key) & (key <= most)
+        if not hit:
+            continue
+        if n + LANES > keys.shape[0]:
+            prefix, k = _settle(bits, prefix, 10, 0, k, histogram)
+            return value_of(_key_at(prefix))
+        for j in range(LANES):
+            key = order_key(segment[j])
+            keys[n] = key
+            n += least <= key <= most
+    return value_of(kth_largest_of(keys[:n], k))
+
+
+@internal()
+def _key_at(number):
+    """The order key with this place among all keys, the least being number 0."""
+    return np.int32(number - np.int64(0x80000000))
+
+
+@internal()
+def _settle(bits, prefix, below, shift, k, histogram):
+    """The bits `shift` to `below` of the k-th largest among the entries with this prefix.
+
+    Returns the longer prefix, and k among the entries that have it.
+    """
+    size = np.int64(1) << (below - shift)
+    histogram[:, :size] = 0
+    for i in range(0, bits.shape[0], WAYS):
+        for way in range(WAYS):
+            number = np.int64(order_key(bits[i + way])) + np.int64(0x80000000)
+            histogram[way, (number >> shift) & (size - 1)] += number >> below == prefix
+    bucket = size - 1
+    while True:
+        count = np.int64(0)
+        for way in range(WAYS):
+            count += histogram[way, bucket]
+        if count >= k:
+            return (prefix << (below - shift)) | bucket, k
+        k -= count
+        bucket -= 1
 
 
 @internal()
