@@ -205,8 +205,6 @@ def backend_ops(backend: str, device: torch.device) -> ModuleType:
         raise ValueError(f"`backend`='numba' needs CPU tensors, got {device.type}; use 'auto'")
     if backend == "triton":
         return _triton_ops(device)
-    if backend == "auto" and device.type == "cuda" and find_spec("triton") is not None:
-        return _triton_ops(device)
     if backend == "torch" or device.type != "cpu":
         return reference
     return numba_ops
