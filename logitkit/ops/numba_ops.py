@@ -178,7 +178,7 @@ def _announce_compilation(given: tuple[Any, ...], result: tuple[Any, ...], width
     notice = threading.Timer(
         1.0,
         logging.getLogger("logitkit").warning,
-        ("compiling the CPU kernels (once per machine, about ten seconds) ...",),
+        ("compiling the CPU kernels (once per machine, about fifteen seconds) ...",),
     )
     notice.start()
     try:

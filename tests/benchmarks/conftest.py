@@ -19,15 +19,19 @@ def interleaved(
     before: dict[str, Callable[[], Any]],
     rounds: int,
 ) -> dict[str, float]:
-    """The median time of each step in milliseconds, taken in turn so that noise hits all alike."""
+    """The median time of each step in milliseconds, taken in turn so that noise hits all alike.
+
+    Every timed call follows an untimed one of the same step: warm caches for all.
+    """
     times: dict[str, list[float]] = {name: [] for name in steps}
-    for number in range(rounds + 2):
+    for _ in range(rounds):
         for name, step in steps.items():
-            before.get(name, lambda: None)()
-            begin = time.perf_counter()
-            step()
-            if number >= 2:
-                times[name].append(time.perf_counter() - begin)
+            for _ in range(2):
+                before.get(name, lambda: None)()
+                begin = time.perf_counter()
+                step()
+                spent = time.perf_counter() - begin
+            times[name].append(spent)
     return {name: 1e3 * median(found) for name, found in times.items()}
 
 
