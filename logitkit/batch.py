@@ -106,17 +106,18 @@ class Batch:
         if draft is None:
             return self._window(self._slot, self._depth, self.history.head, self.states)
         size, k = draft.tokens.shape
-        head, device = self.history.head, draft.tokens.device
+        proposed = draft.tokens.clamp_min(0)  # sources may pad by -1
+        head, device = self.history.head, proposed.device
         self._make_room(k)
         ahead = torch.arange(k, device=device)
-        self.history.tokens.scatter_(1, head[:, None] + ahead, draft.tokens)
+        self.history.tokens.scatter_(1, head[:, None] + ahead, proposed)
         slot = self._slot.repeat_interleave(k + 1)
         depth = torch.arange(k + 1, device=device).repeat(size)
         trails = {}
         for stage, state in self.states.items():
             trail = [state]
             for i in range(k):
-                trail.append(stage.advance(trail[-1], draft.tokens[:, i], self.columns))
+                trail.append(stage.advance(trail[-1], proposed[:, i], self.columns))
             trails[stage] = torch.stack(trail, 1).flatten(0, 1)
         return self._window(slot, depth, head[slot] + depth, trails)
 

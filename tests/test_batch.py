@@ -262,3 +262,14 @@ def test_replay_starts_again_behind_the_prompts() -> None:
         assert batch.rows().last(3).tolist() == [[4, 4, 3], [-1, 7, 4]]
         assert batch.rows().state(stage).tolist() == [[3, 1], [4, 1]]
     assert torch.equal(replayed.rows().counts(), fresh.rows().counts())
+
+
+def test_padding_of_minus_one_in_a_draft_harms_no_row_that_is_reached() -> None:
+    params = [SamplingParams(repetition_penalty=2.0, frequency_penalty=1.0, sampling_seed=1)] * 2
+    logits = torch.randn(6, 9, generator=torch.Generator().manual_seed(1))
+    drawn = []
+    for padding in (-1, 0):
+        batch = start(params, [[1, 2], [3]], 9)
+        draft = Draft(torch.tensor([[4, 5], [6, padding]]), torch.tensor([2, 1]))
+        drawn.append(batch.plan.sample(logits, batch.rows(draft)))
+    assert torch.equal(drawn[0], drawn[1])
