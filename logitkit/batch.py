@@ -199,7 +199,10 @@ def expand(params: Sequence[ResolvedParams], num_rows: int) -> list[ResolvedPara
 
 
 def backend_ops(backend: str, device: torch.device) -> ModuleType:
-    """The fused operations for tensors on `device`; a backend asked for is never replaced."""
+    """The fused operations for tensors on `device`; a backend asked for is never replaced.
+
+    "auto" is numba on CPUs and torch elsewhere: the Triton kernels have not run on a GPU yet.
+    """
     if backend not in BACKENDS:
         raise ValueError(f"`backend` must be one of {', '.join(BACKENDS)}, got {backend!r}")
     if backend == "numba" and device.type != "cpu":
