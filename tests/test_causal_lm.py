@@ -451,7 +451,7 @@ def test_compiled_models_are_looked_through() -> None:
         (IDS[0], {}, r"`input_ids` has shape \(3,\)"),
         (IDS[:, :0], {}, r"`input_ids` has shape \(2, 0\)"),
         (IDS.float(), {}, "`input_ids` has dtype torch.float32"),
-        (IDS + 60, {}, r"`input_ids` has token id 67, outside 0..64 - 1"),
+        (IDS + 60, {}, r"`input_ids` has token id 67, outside 0..63"),
         (-IDS, {}, "`input_ids` has token id -7"),
         (IDS, {"attention_mask": IDS[:, 1:]}, r"`attention_mask` has shape \(2, 2\)"),
         (IDS, {"attention_mask": IDS}, "`attention_mask` has values other than 0"),
