@@ -18,6 +18,7 @@ from logitkit.params.generation_config import (
     LEFT_TO_THE_DOOR,
     READ,
     SAMPLING,
+    SPECULATION,
     generation_config_fields,
 )
 
@@ -39,23 +40,6 @@ MACHINERY: dict[str, tuple[Any, ...]] = {
     "compile_config": (),
     "continuous_batching_config": (),
 }
-# Speculation, which changes nothing but the time: a model file's value has no effect either.
-SPECULATION = frozenset(
-    {
-        "is_assistant",
-        "num_assistant_tokens",
-        "num_assistant_tokens_schedule",
-        "assistant_confidence_threshold",
-        "prompt_lookup_num_tokens",
-        "max_matching_ngram_size",
-        "assistant_early_exit",
-        "assistant_lookbehind",
-        "target_lookbehind",
-        "assistant_ensemble_weight",
-        "speculation_type",
-        "use_mtp",
-    }
-)
 SPECULATION_ARGUMENTS = frozenset(
     {"draft", "num_draft_tokens", "verify", "assistant_model", "assistant_tokenizer"}
 )

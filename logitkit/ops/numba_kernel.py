@@ -32,7 +32,6 @@ class Scratch(NamedTuple):
     """What one worker needs besides the arguments; `counts` and `dirty` are zero between rows."""
 
     y: Any  # float32 [V padded to chunks]
-    bits: Any  # the same memory as int32
     maxima: Any  # float32 [blocks]
     dirty: Any  # uint8 [blocks]
     counts: Any  # int32 [V]
@@ -54,10 +53,8 @@ def make_scratch(width: int) -> Scratch:
     """The scratch of one worker for rows of `width` logits."""
     padded = -(-width // CHUNK) * CHUNK
     blocks = padded // CHUNK * LANES
-    y = np.empty(padded, np.float32)
     return Scratch(
-        y=y,
-        bits=y.view(np.int32),
+        y=np.empty(padded, np.float32),
         maxima=np.empty(blocks, np.float32),
         dirty=np.zeros(blocks, np.uint8),
         counts=np.zeros(width, np.int32),

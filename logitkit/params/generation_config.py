@@ -50,30 +50,9 @@ SAMPLING: dict[str, Any] = {
     "suppress_tokens": None,
 }
 
-# What a request cannot say and `generate` can: lengths that count the prompt, time, special
-# tokens, caches, outputs, drafting. Whoever calls `generation_config_fields` reads these.
-LEFT_TO_THE_DOOR = frozenset(
+# Speculation, which changes nothing but the time: a model file's value has no effect either.
+SPECULATION = frozenset(
     {
-        "max_length",
-        "min_length",
-        "max_time",
-        "pad_token_id",
-        "bos_token_id",
-        "eos_token_id",
-        "decoder_start_token_id",
-        "use_cache",
-        "cache_implementation",
-        "cache_config",
-        "max_cache_len",
-        "prefill_chunk_size",
-        "compile_config",
-        "disable_compile",
-        "continuous_batching_config",
-        "output_attentions",
-        "output_hidden_states",
-        "output_scores",
-        "output_logits",
-        "return_dict_in_generate",
         "is_assistant",
         "num_assistant_tokens",
         "num_assistant_tokens_schedule",
@@ -87,6 +66,36 @@ LEFT_TO_THE_DOOR = frozenset(
         "speculation_type",
         "use_mtp",
     }
+)
+
+# What a request cannot say and `generate` can: lengths that count the prompt, time, special
+# tokens, caches, outputs, drafting. Whoever calls `generation_config_fields` reads these.
+LEFT_TO_THE_DOOR = (
+    frozenset(
+        {
+            "max_length",
+            "min_length",
+            "max_time",
+            "pad_token_id",
+            "bos_token_id",
+            "eos_token_id",
+            "decoder_start_token_id",
+            "use_cache",
+            "cache_implementation",
+            "cache_config",
+            "max_cache_len",
+            "prefill_chunk_size",
+            "compile_config",
+            "disable_compile",
+            "continuous_batching_config",
+            "output_attentions",
+            "output_hidden_states",
+            "output_scores",
+            "output_logits",
+            "return_dict_in_generate",
+        }
+    )
+    | SPECULATION
 )
 
 # Of these, what would change the text and is lost in `SamplingParams` alone, with the values that
