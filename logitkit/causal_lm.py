@@ -36,7 +36,8 @@ class DecoderOnlyOutput(GenerateDecoderOnlyOutput):
     `lengths` [B]: new tokens per row. `finish_reasons`: "eos", "stop", "length" or "criteria" per
     row. `stop_matched`: the stop that ended the row, else None. `texts`: the new text per row (with
     a tokenizer), cut at its stop. `logprobs` [B, T], `top_logprobs` and `top_token_ids` [B, T, k]:
-    NaN and the pad id behind a row's end. A field that was not asked for is None and no key.
+    NaN and the pad id behind a row's end. `speculation`: what a speculative generation counted. A
+    field that was not asked for is None and no key.
     """
 
     lengths: Tensor | None = None
@@ -46,6 +47,7 @@ class DecoderOnlyOutput(GenerateDecoderOnlyOutput):
     logprobs: Tensor | None = None
     top_logprobs: Tensor | None = None
     top_token_ids: Tensor | None = None
+    speculation: Any = None
 
 
 def decoder_only_output(

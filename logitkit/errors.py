@@ -37,3 +37,14 @@ class EmptyRowError(RowError):
 
 class BadLogitsError(RowError):
     """A row holds NaN or +inf; the message names the request and where it was seen first."""
+
+
+class GrammarError(ValueError):
+    """A grammar cannot be enforced, is wrong, or exceeds a budget; the message says where and why.
+
+    `where` is the JSON pointer or the line and column in the grammar's text, if known.
+    """
+
+    def __init__(self, message: str, where: str | None = None):
+        super().__init__(message if where is None else f"{message} (at {where})")
+        self.where = where

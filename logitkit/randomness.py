@@ -13,6 +13,9 @@ import torch
 from torch import Tensor
 
 TARGET_STREAM = 0
+DRAFT_STREAM = 1
+COIN_STREAM = 2
+RESIDUAL_STREAM = 3
 XTC_STREAM = 4
 FIRST_USER_STREAM = 16
 
@@ -54,9 +57,9 @@ def noise(seed: Tensor, tokens: Tensor, position: Tensor, stream: int, round: in
     return torch.log(-torch.log1p(-v.double())).float()
 
 
-def uniform(seed: Tensor, position: Tensor, stream: int) -> Tensor:
+def uniform(seed: Tensor, position: Tensor, stream: int, round: int = 0) -> Tensor:
     """One number in (0, 1) per entry of `position`, float64."""
-    word = philox(seed, torch.zeros_like(position), position, stream)[0]
+    word = philox(seed, torch.zeros_like(position), position, stream, round)[0]
     return (word.double() + 0.5) * 2.0**-32
 
 

@@ -53,7 +53,8 @@ class StopRegexTimeout(RuntimeError):
         self.pattern = pattern
         self.seconds = seconds
         self.num_tokens = num_tokens
-        self.output: Any = None  # the others' result, as in a `RowError`
+        self.slots: tuple[int, ...] = ()  # who, and the others' result, as in a `RowError`
+        self.output: Any = None
 
 
 class StopRules:
@@ -129,6 +130,11 @@ class StopRules:
         if self.finish is None and len(ids) == self._max_new_tokens:
             self.finish = Finish("length", None)
         return self.finish
+
+    def rewind(self, num_tokens: int) -> None:
+        """Take back all but the first `num_tokens` tokens; the request is not over then."""
+        self.finish, self._cut, self._last_is_text = None, None, True
+        self._new.rewind(num_tokens)
 
     @property
     def text(self) -> str:
@@ -211,6 +217,11 @@ class _NewText:
         self._num_read = len(self.ids)
         self._window += [token for token in fresh if token not in self._hidden]
         self._tail = self.decode(self._window)
+
+    def rewind(self, num_ids: int) -> None:
+        """Forgets all but the first ids; the next `read` decodes them anew."""
+        del self.ids[num_ids:]
+        self._num_read, self._window, self._head, self._tail = 0, [], "", ""
 
     def reread(self) -> None:
         """Decodes everything anew, in one window."""

@@ -270,7 +270,7 @@ def test_a_strategy_of_ones_own_is_a_loop_over_the_same_parts() -> None:
             generation.lm.prefill()
             while not generation.progress.done:
                 tokens = torch.full((len(generation.batch),), 7)
-                taken = generation.progress.advance(tokens, tokens.tolist())
+                taken, _ = generation.progress.advance(tokens[:, None], [1] * len(tokens))
                 generation.batch.commit(tokens, taken)
 
     out = MODEL.generate(

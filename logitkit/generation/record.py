@@ -21,13 +21,16 @@ Logprobs = tuple[Tensor, Tensor, Tensor]  # [B], [B, k], [B, k] ids
 
 
 class Record:
-    """Scores, logits and log-probabilities of every step; keeps only what is asked for."""
+    """Scores, logits and log-probabilities of every new token; keeps only what is asked for.
+
+    A column holds one token of every row, whichever step made it; 0 where a row is over.
+    """
 
     def __init__(
         self, params: Sequence[ResolvedParams], *, scores: bool = False, logits: bool = False
     ) -> None:
-        self.scores: tuple[Tensor, ...] | None = () if scores else None
-        self._logits: tuple[Tensor, ...] | None = () if logits else None
+        self._scores: list[Tensor] | None = [] if scores else None
+        self._logits: list[Tensor] | None = [] if logits else None
         self._steps: list[Logprobs] = []
         self._num_top = max((p.logprobs or 0 for p in params), default=0)
         self._counts = [-1 if p.logprobs is None else p.logprobs for p in params]
@@ -44,53 +47,105 @@ class Record:
     @property
     def keeps_logits(self) -> bool:
         """Whether a step has to show the logits between its stages."""
-        return self.scores is not None or bool(self._slots["processed"] or self._slots["filtered"])
+        return self._scores is not None or bool(self._slots["processed"] or self._slots["filtered"])
 
-    def add(self, logits: Tensor, choice: Choice, tokens: Tensor, taken: Tensor | None) -> None:
-        """Keep one step: `logits` [B, V] as the model gave them, and which rows took a token."""
-        if self.scores is not None:
-            assert choice.scores is not None
-            self.scores += (choice.scores,)
-        if self._logits is not None:
-            self._logits += (logits.to(torch.float32, copy=True),)
-        if not any(self._slots.values()):
+    @property
+    def scores(self) -> tuple[Tensor, ...] | None:
+        """One [B, V] float32 per column of new tokens, if asked for."""
+        return None if self._scores is None else tuple(self._scores)
+
+    def add(
+        self,
+        logits: Tensor,
+        choice: Choice,
+        tokens: Tensor,
+        start: Sequence[int],
+        taken: Sequence[int],
+    ) -> None:
+        """Keep one step of B rows and n places.
+
+        `logits` [B * n, V] as the model gave them, `choice` of as many rows, `tokens` [B, n]; row
+        b took the first `taken[b]` of its tokens, which are its new tokens `start[b]` and on.
+        """
+        shows_logprobs = any(self._slots.values())
+        if self._scores is None and self._logits is None and not shows_logprobs:
             return
-        shape = (len(tokens), self._num_top)
-        step = (
-            logits.new_full((len(tokens),), torch.nan, dtype=torch.float32),
-            logits.new_full(shape, torch.nan, dtype=torch.float32),
-            tokens.new_full(shape, -1),
-        )
+        n = tokens.shape[1]
+        first = min((s for s, t in zip(start, taken, strict=True) if t), default=0)
+        last = max((s + t for s, t in zip(start, taken, strict=True) if t), default=0)
+        for column in range(first, last):
+            depth = [column - s for s in start]
+            slots = [b for b, d in enumerate(depth) if 0 <= d < taken[b]]
+            index = torch.tensor([b * n + depth[b] for b in slots], device=tokens.device)
+            if self._scores is not None:
+                assert choice.scores is not None
+                _put(self._scores, column, choice.scores, slots, index, len(start))
+            if self._logits is not None:
+                _put(self._logits, column, logits, slots, index, len(start))
+            if shows_logprobs:
+                self._put_logprobs(column, logits, choice, tokens.flatten(), slots, index)
+
+    def _put_logprobs(
+        self,
+        column: int,
+        logits: Tensor,
+        choice: Choice,
+        tokens: Tensor,
+        slots: list[int],
+        index: Tensor,
+    ) -> None:
+        """Enter one column's log-probabilities for `slots`, whose rows are numbered by `index`."""
+        while len(self._steps) <= column:
+            size, shape = len(self._counts), (len(self._counts), self._num_top)
+            self._steps.append(
+                (
+                    logits.new_full((size,), torch.nan, dtype=torch.float32),
+                    logits.new_full(shape, torch.nan, dtype=torch.float32),
+                    tokens.new_full(shape, -1),
+                )
+            )
         source = {"raw": logits, "processed": choice.processed, "filtered": choice.scores}
-        took = [True] * len(tokens) if taken is None else taken.tolist()
-        for mode, slots in self._slots.items():
+        row_of = dict(zip(slots, index.tolist(), strict=True))
+        for mode, wanted in self._slots.items():
             shown = source[mode]
-            slots = [slot for slot in slots if took[slot]]
-            if slots and shown is not None:
-                self._add_logprobs(step, shown, tokens, slots, filtered=mode == "filtered")
-        self._steps.append(step)
+            mine = [slot for slot in wanted if slot in row_of]
+            if mine and shown is not None:
+                rows = torch.tensor([row_of[slot] for slot in mine], device=tokens.device)
+                self._add_logprobs(
+                    self._steps[column], shown[rows], tokens[rows], mine, filtered=mode == "filtered"
+                )
 
     def _add_logprobs(
-        self, step: Logprobs, shown: Tensor, tokens: Tensor, slots: list[int], *, filtered: bool
+        self, step: Logprobs, shown: Tensor, chosen: Tensor, slots: list[int], *, filtered: bool
     ) -> None:
-        index = torch.tensor(slots, device=tokens.device)
-        shown, chosen = shown[index], tokens[index]
+        index = torch.tensor(slots, device=chosen.device)
         if filtered:  # temperature 0 leaves one token
-            greedy = torch.tensor([self._greedy[slot] for slot in slots], device=tokens.device)
+            greedy = torch.tensor([self._greedy[slot] for slot in slots], device=chosen.device)
             only = torch.full_like(shown, -torch.inf).scatter_(1, chosen[:, None], 0.0)
             shown = torch.where(greedy[:, None], only, shown)
         logprobs, top, ids = token_logprobs(shown, chosen, self._num_top)
-        counts = torch.tensor([self._counts[slot] for slot in slots], device=tokens.device)
-        beyond = torch.arange(self._num_top, device=tokens.device) >= counts[:, None]
+        counts = torch.tensor([self._counts[slot] for slot in slots], device=chosen.device)
+        beyond = torch.arange(self._num_top, device=chosen.device) >= counts[:, None]
         step[0][index] = logprobs
         step[1][index] = top.masked_fill(beyond, torch.nan)
         step[2][index] = ids.masked_fill(beyond, -1)
 
-    def output(self, progress: Progress, cache: Any, pad: int | None, *, texts: bool) -> Any:
-        """The generation's `DecoderOnlyOutput`."""
-        extra: dict[str, Any] = {}
+    def output(
+        self, progress: Progress, cache: Any, pad: int | None, *, texts: bool, **fields: Any
+    ) -> Any:
+        """The generation's `DecoderOnlyOutput`; what a criterion cut off is emptied again."""
+        width = max(progress.lengths)
+        for column in range(width):
+            over = [slot for slot, length in enumerate(progress.lengths) if length <= column]
+            for kept in (self._scores or [])[column : column + 1] + (self._logits or [])[
+                column : column + 1
+            ]:
+                kept[over] = 0.0
+            for chosen, top, ids in self._steps[column : column + 1]:
+                chosen[over], top[over], ids[over] = torch.nan, torch.nan, -1
+        extra: dict[str, Any] = dict(fields)
         if self._steps:
-            columns = [torch.stack(parts, 1) for parts in zip(*self._steps, strict=True)]
+            columns = [torch.stack(parts, 1) for parts in zip(*self._steps[:width], strict=True)]
             extra["logprobs"] = columns[0]
             if self._num_top:
                 ids = columns[2] if pad is None else columns[2].masked_fill(columns[2] < 0, pad)
@@ -98,10 +153,10 @@ class Record:
         finishes = [rules.finish for rules in progress.rules]
         output: DecoderOnlyOutput = decoder_only_output(
             progress.sequences,
-            self.scores,
-            self._logits,
+            None if self._scores is None else tuple(self._scores[:width]),
+            None if self._logits is None else tuple(self._logits[:width]),
             cache,
-            lengths=progress.lengths,
+            lengths=torch.tensor(progress.lengths, device=progress.sequences.device),
             finish_reasons=list(progress.finish_reasons),
             stop_matched=[
                 finish.matched if finish is not None and reason == "stop" else None
@@ -111,3 +166,12 @@ class Record:
             **extra,
         )
         return output
+
+
+def _put(
+    columns: list[Tensor], column: int, shown: Tensor, slots: list[int], index: Tensor, size: int
+) -> None:
+    """Enter the lines `index` of `shown` [R, V] as the rows `slots` of a column [size, V]."""
+    while len(columns) <= column:
+        columns.append(shown.new_zeros(size, shown.shape[-1], dtype=torch.float32))
+    columns[column][slots] = shown[index].float()

@@ -22,6 +22,7 @@ from logitkit.generation.limits import row_limits
 from logitkit.generation.progress import Progress
 from logitkit.generation.record import Record
 from logitkit.generation.settings import Settings
+from logitkit.generation.speculation import Speculation
 from logitkit.ops import OK
 from logitkit.params import ResolvedParams, SamplingParams, resolve
 from logitkit.params.checks import shown
@@ -51,13 +52,19 @@ def as_requests(params: Any) -> tuple[SamplingParams, ...]:
 
 @dataclass
 class Generation:
-    """One call under way: the model with its prompt, the batch, and what became of the rows."""
+    """One call under way: the model with its prompt, the batch, and what became of the rows.
+
+    `limits` are the most new tokens of each row. `speculation` is what a speculative strategy tells
+    at the end.
+    """
 
     lm: CausalLM
     batch: Batch
     sampler: Sampler
     progress: Progress
     record: Record
+    limits: list[int]
+    speculation: Speculation | None = None
 
 
 class GenerationStrategy(ABC):
@@ -67,7 +74,12 @@ class GenerationStrategy(ABC):
     generation config. `tokenizer` is needed for text (stop strings, bad words, `.texts`).
     As `model.generate(custom_generate=...)` it keeps the caller's processors and criteria;
     transformers hands on neither `streamer=` nor `tokenizer=`, so give them here.
+
+    A strategy of your own defines `run`; with `keeps_logits` every choice shows the logits that it
+    was made from.
     """
+
+    keeps_logits = False
 
     def __init__(
         self,
@@ -166,8 +178,9 @@ class GenerationStrategy(ABC):
         pad = _pad(settings, params, limits)
         idle = pad if pad < lm.vocab_size else 0
         stages = self.stages
+        progress = Progress(prompts, rules, pad, idle, settings.criteria, self.streamer)
         if settings.processors:
-            mine = TransformersList(settings.processors, prompts, idle)
+            mine = TransformersList(settings.processors, prompts, idle, lambda: progress.mask)
             place = next(
                 (i for i, s in enumerate(stages) if s.is_filter or s.op == "temperature"),
                 len(stages),
@@ -183,43 +196,68 @@ class GenerationStrategy(ABC):
             backend=self.backend,
         )
         record = Record(params, scores=settings.output_scores, logits=settings.output_logits)
-        sampler = Sampler(batch.plan, params, keeps_logits=record.keeps_logits)
-        progress = Progress(prompts, rules, pad, idle, settings.criteria, self.streamer)
-        return Generation(lm, batch, sampler, progress, record)
+        keeps_logits = self.keeps_logits or record.keeps_logits
+        sampler = Sampler(batch.plan, params, keeps_logits=keeps_logits)
+        return Generation(lm, batch, sampler, progress, record, limits)
 
 
 class Sampling(GenerationStrategy):
     """Plain decoding: one forward, one token per row."""
 
     def run(self, generation: Generation) -> None:
-        lm, batch, progress = generation.lm, generation.batch, generation.progress
-        logits = lm.prefill().to(batch.seed.device)
+        lm, progress = generation.lm, generation.progress
+        logits = lm.prefill().to(generation.batch.device)
         while True:
-            rows = batch.rows()
-            choice = generation.sampler.choose(logits, rows)
-            drawn = choice.tokens.tolist()
-            if failed := progress.fail(drawn):
-                progress.failures.append(_failure(batch.plan, logits, rows, choice, failed))
-                if progress.done:
-                    return
-            taken = progress.advance(choice.tokens, drawn)
-            generation.record.add(logits, choice, progress.tokens, taken)
-            batch.commit(progress.tokens, taken)
-            progress.stream()
-            progress.judge(generation.record.scores)
+            rows = generation.batch.rows()
+            take(generation, logits, rows, generation.sampler.choose(logits, rows))
             if progress.done:
                 return
-            logits = lm(progress.tokens[:, None])[:, -1].to(batch.seed.device)
+            logits = lm(progress.tokens[:, None])[:, -1].to(generation.batch.device)
+
+
+def take(
+    generation: Generation,
+    logits: Tensor,
+    rows: Rows,
+    choice: Choice,
+    num_tokens: Sequence[int] | None = None,
+) -> Tensor:
+    """Give every running row its new tokens, up to its end; returns how many each took, [B] int64.
+
+    logits [B * n, V] and `choice` belong to `rows`, n per request; of a request's n tokens the
+    first `num_tokens` [B] count (None: all). Rows that could not be decided end by an error.
+    """
+    batch, progress = generation.batch, generation.progress
+    tokens = choice.tokens.view(len(batch), -1)
+    n = tokens.shape[1]
+    start = list(progress.lengths)
+    took, failed = progress.advance(tokens, [n] * len(batch) if num_tokens is None else num_tokens)
+    taken = [now - before for now, before in zip(progress.lengths, start, strict=True)]
+    if failed:
+        progress.failures.append(_failure(batch.plan, logits, rows, choice, failed, taken))
+    if any(taken):
+        generation.record.add(logits, choice, tokens, start, taken)
+        batch.commit(tokens.clamp_min(0), took)
+        progress.show(generation.record.scores)
+    return tokens.new_full((len(batch),), n) if took is None else took
 
 
 def _failure(
-    plan: Plan, logits: Tensor, rows: Rows, choice: Choice, slots: Sequence[int]
+    plan: Plan,
+    logits: Tensor,
+    rows: Rows,
+    choice: Choice,
+    failed: Sequence[int],
+    taken: Sequence[int],
 ) -> RowError:
-    """The error for the rows in `slots`, which could not be decided."""
-    mine = torch.zeros_like(choice.status, dtype=torch.bool)
-    mine[list(slots)] = True
+    """The error for the requests in `failed`, whose row behind `taken` could not be decided."""
+    n = len(rows) // len(taken)
+    place = [slot * n + min(count, n - 1) for slot, count in enumerate(taken)]
+    index = torch.tensor(place, device=choice.tokens.device)
+    status = torch.full_like(index, OK)
+    status[list(failed)] = choice.status[index[list(failed)]].to(status.dtype)
     try:
-        plan.refuse(logits, rows, torch.where(mine, choice.status, OK), choice.tokens)
+        plan.refuse(logits[index], rows.select(index), status, choice.tokens[index])
     except RowError as error:
         return error
 
@@ -231,14 +269,15 @@ def _finished(generation: Generation, settings: Settings, input_ids: Tensor, tex
     result: Any = progress.sequences
     if settings.return_dict:
         pad = settings.pad_token_id
-        result = generation.record.output(progress, generation.lm.cache, pad, texts=texts)
+        result = generation.record.output(
+            progress, generation.lm.cache, pad, texts=texts, speculation=generation.speculation
+        )
     if not progress.failures:
         return result
     first, *later = progress.failures
     for other in later:
         first.add_note(f"later: {other}")
-        if isinstance(first, RowError) and isinstance(other, RowError):
-            first.slots = (*first.slots, *other.slots)
+        first.slots = (*first.slots, *other.slots)
     first.output = result
     raise first
 

@@ -1,0 +1,133 @@
+"""`Machine`: what every grammar front end hands to the engine, and what the engine explores.
+
+A machine is a deterministic byte automaton with a return stack and one counter, explored lazily: a
+state is a hashable key of the front end's own, and `expand` says where each byte leads. The engine
+(`arena`, `walk`, `matcher`) interns keys, keeps the stack outside the states, and knows nothing of
+regexes or schemas.
+
+A configuration is (key, stack, counter). `Step` reads a byte and goes on; `Call` reads a byte,
+pushes (site, counter) and starts the callee with counter 0; `Return` reads a byte, pops (site,
+counter) and goes on at `resume(site, tag)` with the caller's counter.
+
+Counters keep bounded repeats from multiplying states. A front end replicates its states near a
+bound and has one *far* state where the next `horizon` repeats cannot matter: all counters below the
+state's `limit` then allow the same tokens, since no token is longer than `horizon` bytes. At the
+end of a token that leaves the counter at `limit` or more, the engine calls `land`, which names the
+replicated state. A far state's limit is therefore (the bound) - horizon.
+
+Every move must keep a completion that the `alphabet` can spell: the engine looks for no dead ends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from logitkit.errors import GrammarError
+
+Key = Hashable
+
+
+class Step(NamedTuple):
+    """Go to `key`; the counter becomes `put` if given, else grows by `add`."""
+
+    key: Key
+    add: int = 0
+    put: int | None = None
+
+
+class Call(NamedTuple):
+    """Push (`site`, counter) and start at `key` with counter 0."""
+
+    site: Key
+    key: Key
+
+
+class Return(NamedTuple):
+    """Pop (site, counter) and go on at `resume(site, tag)`."""
+
+    tag: Key
+
+
+Move = Step | Call | Return
+
+# Slices of the vocabulary that a state may promise to take whole, at any place in a token:
+# every token that is complete UTF-8 (no surrogates) of code points from U+0020 on, without U+007F,
+JSON_TEXT = 1  # ... and without `"` and `\`
+PLAIN_TEXT = 2  # ... with all of them
+
+
+class Expansion(NamedTuple):
+    """Where a state leads. Bytes in no range are dead.
+
+    `moves`: (first byte, last byte, move), ranges disjoint and sorted. `final`: the text may end
+    here if the stack is empty. `limit`: see the module. `slices`: slices all of whose tokens this
+    state accepts, coming back to a state that allows the text to go on; 0 where it is not certain.
+    `controls`: control tokens that are taken whole, by their text (`<tool_call>`), where the
+    vocabulary has them; text never matches a control token otherwise.
+    """
+
+    moves: Sequence[tuple[int, int, Move]]
+    final: bool = False
+    limit: int | None = None
+    slices: int = 0
+    controls: Sequence[tuple[str, Move]] = ()
+
+
+class Machine(Protocol):
+    """A grammar ready to run. Keys are hashable and mean one state; equal keys, equal futures."""
+
+    start: Key
+    has_stack: bool  # False: no Call is ever made, so the machine is regular
+
+    def expand(self, key: Key) -> Expansion:
+        """Where `key` leads; pure."""
+
+    def resume(self, site: Key, tag: Key) -> Key | None:
+        """The caller's state after its callee returned `tag`; None: dead (then nothing returns)."""
+
+    def land(self, key: Key, counter: int) -> tuple[Key, int]:
+        """The state and counter in place of a far state whose counter reached its limit."""
+
+
+@dataclass
+class Budget:
+    """What a grammar may cost; each is raised by `compile_grammar(..., budget=Budget(states=...))`.
+
+    `states`: explored states of one grammar. `row_bytes`: its mask rows. `seconds`: compiling.
+    `nesting`: depth of groups or schemas. `repeats`: the largest repeat that must be unrolled.
+    """
+
+    states: int = 200_000
+    row_bytes: int = 256 * 2**20
+    seconds: float = 2.0
+    nesting: int = 1_000
+    repeats: int = 10_000
+    deadline: float = field(default=0.0, init=False, repr=False)
+
+    def start(self) -> None:
+        self.deadline = time.monotonic() + self.seconds
+
+    def check_time(self) -> None:
+        """Raise once compiling has taken longer than `seconds`."""
+        if self.deadline and time.monotonic() > self.deadline:
+            self.exceeded("seconds", self.seconds)
+
+    def exceeded(self, name: str, value: object, where: str | None = None) -> None:
+        raise GrammarError(
+            f"the grammar needs more than `{name}`={value}; simplify it, or raise the budget: "
+            f"compile_grammar(..., budget=Budget({name}=...))",
+            where,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Context:
+    """What a front end must know of the vocabulary: `horizon`, the bytes of the longest token, and
+    `alphabet`, the bytes that some token can spell (256 bools)."""
+
+    horizon: int
+    alphabet: tuple[bool, ...]
+    budget: Budget
