@@ -2,9 +2,20 @@
 
 from logitkit import chains, stages
 from logitkit.batch import Batch
-from logitkit.draft import Draft
+from logitkit.draft import Draft, DraftSource
+from logitkit.draft.adjacency import AdjacencyDraft
+from logitkit.draft.cascade import Cascade
+from logitkit.draft.model import ModelDraft
+from logitkit.draft.ngram import NgramDraft, NgramMemory
 from logitkit.errors import BadLogitsError, EmptyRowError, RowError
-from logitkit.generation import GenerationStrategy, Sampling, generate
+from logitkit.generation import (
+    ForwardMode,
+    GenerationStrategy,
+    Sampling,
+    Speculation,
+    Speculative,
+    generate,
+)
 from logitkit.params import SamplingParams
 from logitkit.pipeline import LogitsPipeline
 from logitkit.plan import Plan
@@ -14,17 +25,26 @@ from logitkit.stages import DEFAULT_STAGES
 
 __all__ = [
     "DEFAULT_STAGES",
+    "AdjacencyDraft",
     "BadLogitsError",
     "Batch",
+    "Cascade",
     "Draft",
+    "DraftSource",
     "EmptyRowError",
+    "ForwardMode",
     "GenerationStrategy",
     "LogitsPipeline",
+    "ModelDraft",
+    "NgramDraft",
+    "NgramMemory",
     "Plan",
     "RowError",
     "Rows",
     "Sampling",
     "SamplingParams",
+    "Speculation",
+    "Speculative",
     "Stage",
     "chains",
     "generate",

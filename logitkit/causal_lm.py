@@ -280,6 +280,14 @@ class CausalLM:
         names = {type(layer).__name__ for layer in self._layers()} or {type(self._cache).__name__}
         return names.difference(_TOKEN_LAYERS)
 
+    def check_croppable(self) -> None:
+        """Raise ValueError naming the cache layers that could not forget a rejected draft."""
+        if names := self._uncroppable():
+            raise ValueError(
+                f"`model`: {type(self._model).__name__} cannot forget rejected tokens, its cache "
+                f"is made of {', '.join(sorted(names))}: generate without drafts"
+            )
+
     def keep(self, num_tokens: Tensor) -> None:
         """Forget all but the first `num_tokens` [B] of the n tokens of each row fed last.
 
@@ -296,11 +304,7 @@ class CausalLM:
         fewest, most = min(counts), max(counts)
         if fewest == n:
             return
-        if names := self._uncroppable():
-            raise ValueError(
-                f"`model`: {type(self._model).__name__} cannot forget rejected tokens, its cache "
-                f"is made of {', '.join(sorted(names))}: generate without drafts"
-            )
+        self.check_croppable()
         window = min((x.sliding_window for x in self._layers() if _is_sliding(x)), default=n + 1)
         if n >= window:
             raise ValueError(

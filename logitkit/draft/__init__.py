@@ -1,5 +1,8 @@
-"""Drafts: tokens proposed ahead of the target model."""
+"""Drafts: tokens proposed ahead of the target model.
 
-from logitkit.draft.source import Draft
+`batch` imports `draft.source`, so nothing that lies above `batch` is imported here.
+"""
 
-__all__ = ["Draft"]
+from logitkit.draft.source import Draft, DraftSource
+
+__all__ = ["Draft", "DraftSource"]

@@ -20,9 +20,11 @@ from transformers import (
 )
 
 from logitkit.causal_lm_checks import check_model
+from logitkit.draft.sources import as_source
 from logitkit.generation.keywords import Keywords, read_keywords
 from logitkit.generation.settings import Settings
-from logitkit.generation.strategy import Sampling, as_requests
+from logitkit.generation.speculative import Speculative, check_speculation
+from logitkit.generation.strategy import GenerationStrategy, Sampling, as_requests
 from logitkit.params import SamplingParams
 from logitkit.params.checks import kind
 from logitkit.params.fields import checked
@@ -44,6 +46,10 @@ def generate(
     streamer: Any = None,
     stages: Sequence[Stage] = DEFAULT_STAGES,
     backend: str = "auto",
+    draft: Any = None,
+    num_draft_tokens: int | str = "auto",
+    verify: str = "exact",
+    cost: Any = None,
     **keywords: Any,
 ) -> Any:
     """Generate text for a batch of prompts, each with its own parameters; as `model.generate`.
@@ -61,10 +67,14 @@ def generate(
     `prefix_allowed_tokens_fn` run where transformers runs them: behind penalties and masks, before
     the temperature.
 
+    `draft` makes it speculative: a draft source, a transformers model with the same tokenizer, or
+    "ngram", "adjacency", "grammar", "auto"; with `num_draft_tokens`, `verify` and `cost` as
+    `Speculative` takes them. With `verify="exact"` the tokens are those of plain decoding.
+
     Returns [B, L + T] int64, filled with the pad id (else the first eos id) behind a row's end, or
     with `return_dict_in_generate=True` a `DecoderOnlyOutput`: `.scores`, `.logits` (with
     `output_scores`, `output_logits`), `.lengths`, `.finish_reasons`, `.stop_matched`, `.texts`,
-    `.logprobs`, `.top_logprobs`, `.top_token_ids`.
+    `.logprobs`, `.top_logprobs`, `.top_token_ids`, `.speculation`.
 
     Raises ValueError naming the keyword or field that is wrong or cannot be honoured. A request
     whose logits cannot be decided stops, the others finish, then `RowError` is raised with their
@@ -72,6 +82,7 @@ def generate(
     """
     try:
         check_model(model)
+        speculates = _speculates(draft, num_draft_tokens, verify, cost)
         input_ids = _input_ids(inputs, keywords)
         words, model_inputs = read_keywords(
             keywords,
@@ -98,8 +109,30 @@ def generate(
         if streamer is not None:
             streamer.end()
         raise
-    strategy = Sampling(requests, tokenizer, stages=stages, backend=backend, streamer=streamer)
+    common = {"stages": stages, "backend": backend, "streamer": streamer}
+    strategy: GenerationStrategy = (
+        Speculative(
+            requests, tokenizer, draft=draft, num_draft_tokens=num_draft_tokens, verify=verify,
+            cost=cost, **common,
+        )
+        if speculates
+        else Sampling(requests, tokenizer, **common)
+    )  # fmt: skip
     return strategy.generate(model, input_ids[prompts.to(input_ids.device)], settings)
+
+
+def _speculates(draft: Any, num_draft_tokens: Any, verify: Any, cost: Any) -> bool:
+    """Whether there is a draft; refuses what would mean nothing without one."""
+    check_speculation(num_draft_tokens, verify)
+    if draft is not None:
+        as_source(draft)
+        return True
+    given = {"num_draft_tokens": (num_draft_tokens, "auto"), "verify": (verify, "exact")}
+    given["cost"] = (cost, None)
+    for name, (value, default) in given.items():
+        if value != default:
+            raise ValueError(f"`{name}`={value!r} means nothing without `draft`: pass draft=")
+    return False
 
 
 def _input_ids(inputs: Any, keywords: dict[str, Any]) -> Tensor:

@@ -40,9 +40,7 @@ MACHINERY: dict[str, tuple[Any, ...]] = {
     "compile_config": (),
     "continuous_batching_config": (),
 }
-SPECULATION_ARGUMENTS = frozenset(
-    {"draft", "num_draft_tokens", "verify", "assistant_model", "assistant_tokenizer"}
-)
+SPECULATION_ARGUMENTS = frozenset({"assistant_model", "assistant_tokenizer"})
 NOT_OURS = {
     "custom_generate": "a strategy is passed to model.generate(custom_generate=...)",
     "synced_gpus": "this loop does not wait for other ranks",
@@ -191,4 +189,7 @@ def _refuse_unknown(
 
 
 def _no_speculation(name: str) -> str:
-    return f"`{name}`: speculation is not available in this version; leave it out"
+    return (
+        f"`{name}` is transformers' way to speculate; here pass draft= (a model, a source, 'ngram' "
+        "for prompt lookup, or 'auto') and num_draft_tokens="
+    )

@@ -103,9 +103,7 @@ class Progress:
         newest = tokens[:, -1]
         if took is not None:
             newest = tokens.gather(1, (took - 1).clamp_min(0)[:, None]).squeeze(1)
-        self.tokens = (
-            newest if self._mask is None else torch.where(self._mask, newest, self._idle)
-        )
+        self.tokens = newest if self._mask is None else torch.where(self._mask, newest, self._idle)
         return took, failed
 
     def show(self, scores: tuple[Tensor, ...] | None) -> None:

@@ -76,6 +76,8 @@ class Record:
         for column in range(first, last):
             depth = [column - s for s in start]
             slots = [b for b, d in enumerate(depth) if 0 <= d < taken[b]]
+            if not slots:
+                continue
             index = torch.tensor([b * n + depth[b] for b in slots], device=tokens.device)
             if self._scores is not None:
                 assert choice.scores is not None
@@ -112,7 +114,11 @@ class Record:
             if mine and shown is not None:
                 rows = torch.tensor([row_of[slot] for slot in mine], device=tokens.device)
                 self._add_logprobs(
-                    self._steps[column], shown[rows], tokens[rows], mine, filtered=mode == "filtered"
+                    self._steps[column],
+                    shown[rows],
+                    tokens[rows],
+                    mine,
+                    filtered=mode == "filtered",
                 )
 
     def _add_logprobs(

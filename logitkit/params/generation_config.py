@@ -105,7 +105,7 @@ _LENGTHS: dict[str, tuple[tuple[Any, ...], str | None]] = {
     "min_length": ((0,), "min_new_tokens"),
     "max_time": ((), None),
 }
-# ... and what asks for speculation, which no door offers yet.
+# ... and what asks for speculation, which `generate` takes as `draft=`.
 _SPECULATION = frozenset(
     {
         "prompt_lookup_num_tokens",

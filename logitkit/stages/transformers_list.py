@@ -55,7 +55,7 @@ class TransformersList(Stage):
         out = logits.clone()
         for num_new in sorted(set(matters.tolist())):
             (index,) = (new == num_new).nonzero(as_tuple=True)
-            if len(index) == len(call.slots):  # every slot, once
+            if len(index) == len(rows) == len(call.slots):  # every slot, once
                 out = call.run(out, rows, num_new)
                 continue
             here = rows.select(index)
