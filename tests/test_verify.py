@@ -63,7 +63,7 @@ def test_every_outcome_together_is_the_targets_distribution(
             for last in range(V):
                 key = (*draft[:kept], last)
                 joint[key] = joint.get(key, 0.0) + proposed * share * float(residual[last])
-    whole = {text: 0.0 for text in itertools.product(range(V), repeat=3)}
+    whole = dict.fromkeys(itertools.product(range(V), repeat=3), 0.0)
     for key, chance in joint.items():  # what plain decoding writes behind a short outcome
         for rest in itertools.product(range(V), repeat=3 - len(key)):
             text = key + rest

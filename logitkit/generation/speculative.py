@@ -242,8 +242,8 @@ def check_processors(processors: Sequence[Any]) -> None:
         for name in (kind.__name__ for kind in type(processor).__mro__):
             if name in COUNTS_CALLS:
                 raise ValueError(
-                    f"`logits_processor` holds {type(processor).__name__}, which keeps a state from "
-                    "call to call and cannot look at drafts: generate without `draft`"
+                    f"`logits_processor` holds {type(processor).__name__}, which keeps a state "
+                    "from call to call and cannot look at drafts: generate without `draft`"
                 )
 
 
