@@ -86,14 +86,30 @@ def block(p: Tensor, q: Tensor, draft: Tensor, lengths: Tensor, coins: Tensor) -
 RULES = {"ratio": ratio, "block": block}
 
 
-def draw(residual: Tensor, seed: Tensor, position: Tensor, stream: int, round: int) -> Tensor:
-    """One token per line of `residual` [B, V] (not normalised), [B] int64: argmax of log + Gumbel.
+def judge(
+    rule: str,
+    p: Tensor,
+    q: Tensor,
+    draft: Tensor,
+    lengths: Tensor,
+    seed: Tensor,
+    position: Tensor,
+    round: int,
+) -> tuple[Tensor, Tensor]:
+    """One step by the rule of that name: tokens [B, k + 1], and how many of them count [B].
 
-    `seed`, `position` [B]; `round` is the step's number, so that the noise is fresh every round.
+    `seed` [B], `position` [B, k + 1] of the predicted tokens. `round` is the step's number: coins
+    that a round looked at and left behind must not come again in the next one.
     """
-    ids = torch.arange(residual.shape[-1], device=residual.device)
-    noise = randomness.noise(seed[:, None], ids, position[:, None], stream, round)
-    return (residual.log() - noise.double()).argmax(-1)
+    coins = randomness.uniform(seed[:, None], position[:, :-1], randomness.COIN_STREAM, round)
+    kept = RULES[rule](p, q, draft, lengths, coins)
+    at = kept.num_kept[:, None]
+    ids = torch.arange(p.shape[-1], device=p.device)
+    noise = randomness.noise(
+        seed[:, None], ids, position.gather(1, at), randomness.RESIDUAL_STREAM, round
+    )
+    last = (kept.residual.log() - noise.double()).argmax(-1, keepdim=True)
+    return torch.cat([draft, last], 1).scatter(1, at, last), kept.num_kept + 1
 
 
 def _residual(p: Tensor, q: Tensor, num_kept: Tensor, lengths: Tensor, weight: Tensor) -> Tensor:

@@ -27,7 +27,6 @@ from logitkit.generation.strategy import Generation, GenerationStrategy, take
 from logitkit.ops import OK
 from logitkit.params import SamplingParams
 from logitkit.params.checks import shown
-from logitkit.randomness import COIN_STREAM, RESIDUAL_STREAM, uniform
 from logitkit.rows import Rows
 from logitkit.sampler import Choice
 from logitkit.stage import Stage
@@ -197,16 +196,13 @@ class Speculative(GenerationStrategy):
         good = choice.status == OK
         p = torch.where(good[:, None], p, 0.0).view(size, -1, p.shape[-1])
         proposed, lengths, q = _as_drawn(draft, p)
-        position = rows.position.view(size, -1)
-        coins = uniform(rows.seed[:, None], position[:, :-1], COIN_STREAM, round)
-        kept = rules.RULES[self.verify](p, q, proposed, lengths, coins)
-        at = kept.num_kept[:, None]
-        last = rules.draw(
-            kept.residual, rows.seed, position.gather(1, at).squeeze(1), RESIDUAL_STREAM, round
+        tokens, num_tokens = rules.judge(
+            self.verify, p, q, proposed, lengths, rows.seed, rows.position.view(size, -1), round
         )
-        last = torch.where(good.view(size, -1).gather(1, at).squeeze(1), last, -1)
-        tokens = torch.cat([proposed, last[:, None]], 1).scatter(1, at, last[:, None])
-        return choice._replace(tokens=tokens.flatten()), kept.num_kept + 1
+        reached = good.view(size, -1).gather(1, num_tokens[:, None] - 1)
+        last = tokens.gather(1, num_tokens[:, None] - 1).where(reached, -1)
+        tokens = tokens.scatter(1, num_tokens[:, None] - 1, last)
+        return choice._replace(tokens=tokens.flatten()), num_tokens
 
 
 class Offer(NamedTuple):
