@@ -70,7 +70,7 @@ def main() -> None:
     prompts = [(kind, text) for kind, texts in PROMPTS.items() for text in texts]
     if given.quick:
         prompts = [(kind, texts[0]) for kind, texts in PROMPTS.items()]
-        given.repeats, given.tokens = 1, 24
+        given.repeats = 1
     model, tokenizer = load_demo_model()
     model = model.to(getattr(torch, given.dtype))
     figures = {}

@@ -68,7 +68,7 @@ def block(p: Tensor, q: Tensor, draft: Tensor, lengths: Tensor, coins: Tensor) -
     num_kept = torch.zeros_like(lengths)
     chosen = weight
     for i in range(k):
-        real = i < lengths
+        real = lengths > i
         x = draft[:, i : i + 1]
         odds = (p[:, i].gather(1, x) / q[:, i].gather(1, x)).squeeze(1).nan_to_num(0.0)
         weight = torch.where(real, (weight * odds).clamp_max(1.0), weight)
@@ -76,7 +76,7 @@ def block(p: Tensor, q: Tensor, draft: Tensor, lengths: Tensor, coins: Tensor) -
         if i + 1 < k:
             left = (weight[:, None] * p[:, i + 1] - q[:, i + 1]).clamp_min(0.0).sum(1)
             inner = (left / (left + 1.0 - weight)).nan_to_num(1.0)  # 0 / 0: w = 1 and p = q
-            chance = torch.where(i + 1 == lengths, weight, inner)
+            chance = torch.where(lengths == i + 1, weight, inner)
         kept = real & (coins[:, i] < chance) & (weight > 0)
         num_kept = torch.where(kept, i + 1, num_kept)
         chosen = torch.where(kept, weight, chosen)

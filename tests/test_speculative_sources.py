@@ -118,7 +118,7 @@ def test_many_rounds_together_write_the_targets_distribution(verify: str) -> Non
         assert 0.2 < out.speculation.acceptance_rate < 0.97
     texts = [tuple(text) for text in out.sequences[:, 2:].tolist()]
     chances = joint(target, prompt, 1.2)
-    seen = {text: 0 for text in chances}
+    seen = dict.fromkeys(chances, 0)
     for text in texts:
         seen[text] += 1
     often = [text for text, chance in chances.items() if chance * ROWS >= 5]

@@ -123,12 +123,15 @@ def generate(
 
 def _speculates(draft: Any, num_draft_tokens: Any, verify: Any, cost: Any) -> bool:
     """Whether there is a draft; refuses what would mean nothing without one."""
-    check_speculation(num_draft_tokens, verify)
+    check_speculation(num_draft_tokens, verify, cost)
     if draft is not None:
         as_source(draft)
         return True
-    given = {"num_draft_tokens": (num_draft_tokens, "auto"), "verify": (verify, "exact")}
-    given["cost"] = (cost, None)
+    given: dict[str, tuple[Any, Any]] = {
+        "num_draft_tokens": (num_draft_tokens, "auto"),
+        "verify": (verify, "exact"),
+        "cost": (cost, None),
+    }
     for name, (value, default) in given.items():
         if value != default:
             raise ValueError(f"`{name}`={value!r} means nothing without `draft`: pass draft=")

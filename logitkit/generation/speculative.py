@@ -66,7 +66,7 @@ class Speculative(GenerationStrategy):
         streamer: Any = None,
     ) -> None:
         super().__init__(params, tokenizer, stages=stages, backend=backend, streamer=streamer)
-        check_speculation(num_draft_tokens, verify)
+        check_speculation(num_draft_tokens, verify, cost)
         self.draft = draft
         self.num_draft_tokens = num_draft_tokens
         self.verify = verify
@@ -105,7 +105,7 @@ class Speculative(GenerationStrategy):
                 logits = lm(_fed(progress.tokens, offer.draft)).to(batch.device).flatten(0, 1)
             with tally.time("pipeline"):
                 taken, tokens = self._verify(generation, logits, offer.draft, tally)
-                if offer.draft is not None and not (progress.done and taken.min() < 1):
+                if offer.draft is not None:
                     lm.keep(taken.clamp_min(1))
             if ledger is not None:
                 emitted = _emitted(tokens, before, progress.lengths)
@@ -213,8 +213,8 @@ class Offer(NamedTuple):
     spent: float = 0.0
 
 
-def check_speculation(num_draft_tokens: Any, verify: Any) -> None:
-    """Refuse a length or a rule that there is not."""
+def check_speculation(num_draft_tokens: Any, verify: Any, cost: Any = None) -> None:
+    """Refuse a length, a rule or a cost table that there is not."""
     if verify not in ("exact", *rules.RULES):
         raise ValueError(f"`verify` is {shown(verify)}: give 'exact', 'ratio' or 'block'")
     if num_draft_tokens == "auto" and isinstance(num_draft_tokens, str):
@@ -223,12 +223,19 @@ def check_speculation(num_draft_tokens: Any, verify: Any) -> None:
                 f"`verify`={verify!r} needs an integer `num_draft_tokens`: a length chosen from "
                 "what was accepted would change the distribution"
             )
+        if cost is not None:
+            CostTable.given(cost)
         return
     is_number = isinstance(num_draft_tokens, int) and not isinstance(num_draft_tokens, bool)
     if not is_number or not 1 <= num_draft_tokens <= MAX_DRAFT_TOKENS:
         raise ValueError(
             f"`num_draft_tokens` is {shown(num_draft_tokens)}: give 'auto' or an integer from 1 "
             f"to {MAX_DRAFT_TOKENS}"
+        )
+    if cost is not None:
+        raise ValueError(
+            f"`cost` says what 'auto' may spend, but `num_draft_tokens`={num_draft_tokens}: "
+            "leave one of them out"
         )
 
 

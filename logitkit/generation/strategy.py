@@ -35,6 +35,8 @@ from logitkit.stages import DEFAULT_STAGES
 from logitkit.stages.transformers_list import TransformersList
 from logitkit.stops import StopRules
 
+BEHIND_PROCESSORS = ("grammar", "temperature")  # and the filters
+
 
 def as_requests(params: Any) -> tuple[SamplingParams, ...]:
     """`params`, one or several, as a tuple; raises ValueError for what is no SamplingParams."""
@@ -181,10 +183,8 @@ class GenerationStrategy(ABC):
         progress = Progress(prompts, rules, pad, idle, settings.criteria, self.streamer)
         if settings.processors:
             mine = TransformersList(settings.processors, prompts, idle, lambda: progress.mask)
-            place = next(
-                (i for i, s in enumerate(stages) if s.is_filter or s.op == "temperature"),
-                len(stages),
-            )
+            behind = (i for i, s in enumerate(stages) if s.is_filter or s.op in BEHIND_PROCESSORS)
+            place = next(behind, len(stages))
             stages = (*stages[:place], mine, *stages[place:])
         batch = Batch.start(
             params,
