@@ -211,10 +211,11 @@ class CausalLM:
         # A copy lets go of the other positions' logits where the model computed them all.
         return logits[:, -1] if self._takes_logits_to_keep else logits[:, -1].clone()
 
-    def __call__(self, tokens: Tensor) -> Tensor:
+    def __call__(self, tokens: Tensor, *, chain: bool = False) -> Tensor:
         """Append `tokens` [B, n] to the rows and return their logits [B, n, V]; one forward.
 
-        The logits are in the model's dtype, on the device where the model's output is.
+        The logits are in the model's dtype, on the device where the model's output is. `chain`: the
+        next `keep` speaks of these tokens and of those fed before, since the last `keep`.
         """
         assert self._prompt is None, "prefill first"
         n = tokens.shape[1]
@@ -227,12 +228,14 @@ class CausalLM:
             positions = positions.clamp(max=self.position_limit - 1)
         # Sliding layers drop their oldest entries in the forward; `keep` may need them again. They
         # are replaced, not written to, so a reference is a snapshot.
-        self._before = (
-            [(x.keys, x.values) if _is_sliding(x) else None for x in self._layers()]
-            if n > 1 and self._sliding
-            else []
-        )
-        self._fed = n
+        fed = self._fed if chain else 0
+        if not fed:
+            self._before = (
+                [(x.keys, x.values) if _is_sliding(x) else None for x in self._layers()]
+                if (n > 1 or chain) and self._sliding
+                else []
+            )
+        self._fed = fed + n
         self._width += n
         self.lengths = self.lengths + n
         if self._width > self._mask.shape[1]:
@@ -280,6 +283,15 @@ class CausalLM:
         names = {type(layer).__name__ for layer in self._layers()} or {type(self._cache).__name__}
         return names.difference(_TOKEN_LAYERS)
 
+    @property
+    def longest_block(self) -> int | None:
+        """The most tokens of a forward of which some can be refused; None: any number.
+
+        Sliding windows forget what came before a longer one. Known after `prefill`.
+        """
+        windows = [x.sliding_window for x in self._layers() if _is_sliding(x)]
+        return min(windows) - 1 if windows else None
+
     def check_croppable(self) -> None:
         """Raise ValueError naming the cache layers that could not forget a rejected draft."""
         if names := self._uncroppable():
@@ -291,28 +303,27 @@ class CausalLM:
     def keep(self, num_tokens: Tensor) -> None:
         """Forget all but the first `num_tokens` [B] of the n tokens of each row fed last.
 
-        1 <= num_tokens <= n. What all rows reject is cut off. Beyond that, rejected entries stay as
+        0 <= num_tokens <= n. What all rows reject is cut off. Beyond that, rejected entries stay as
         masked holes until the cache is 1.25 times as wide as the longest row; then, or at once
         where distance is counted in columns (sliding windows, no `position_ids`), the rows are
         moved together, so that they are left-padded again. Nothing rejected costs nothing.
 
         Errors: ValueError naming the cache layer that cannot forget, or a window that is too short.
         """
-        n = self._fed
+        n, self._fed = self._fed, 0
         counts = num_tokens.tolist()
-        assert len(counts) == len(self.lengths) and all(1 <= count <= n for count in counts)
+        assert len(counts) == len(self.lengths) and all(0 <= count <= n for count in counts)
         fewest, most = min(counts), max(counts)
         if fewest == n:
             return
         self.check_croppable()
-        window = min((x.sliding_window for x in self._layers() if _is_sliding(x)), default=n + 1)
-        if n >= window:
+        longest_block = self.longest_block
+        if longest_block is not None and n > longest_block:
             raise ValueError(
-                f"`num_draft_tokens`: {n} tokens at once do not fit into the model's sliding "
-                f"window of {window}: draft fewer"
+                f"`num_draft_tokens`: of {n} tokens at once none can be refused, as the model's "
+                f"sliding window is {longest_block + 1}: draft fewer"
             )
         kept = num_tokens.to(self._device)
-        self._fed = 0
         self.lengths = self.lengths - (n - kept)
         if not self._sliding and most < n:
             self._cache.crop(most - n)  # strictly negative: 0 and positive numbers changed meaning

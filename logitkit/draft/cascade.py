@@ -5,6 +5,9 @@ A draft source, above the others. Chains of different sources are never put toge
 
 from __future__ import annotations
 
+from time import perf_counter
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -13,6 +16,8 @@ from logitkit.draft.acceptance import Acceptance
 from logitkit.draft.costs import CostTable
 from logitkit.draft.ledger import Ledger, strengths
 from logitkit.draft.source import Draft, DraftSource
+from logitkit.draft.users import proposing
+from logitkit.params.checks import kind
 
 
 class Cascade(DraftSource):
@@ -26,10 +31,18 @@ class Cascade(DraftSource):
 
     label = "cascade"
 
-    def __init__(self, *sources: DraftSource) -> None:
+    def __init__(self, *sources: Any) -> None:
         if not sources:
             raise ValueError("`sources`: a cascade needs at least one")
-        self.sources = tuple(sorted(sources, key=lambda source: source.cost > 0))
+        found: list[DraftSource] = []
+        for given in sources:
+            source = proposing(given)
+            if source is None:
+                raise ValueError(
+                    f"`sources` holds {kind(given)}: give draft sources (for a model ModelDraft)"
+                )
+            found.append(source)
+        self.sources = tuple(sorted(found, key=lambda source: source.cost > 0))
         self.ledger: Ledger | None = None
         self.spent = 0.0
         self._stored: CostTable | None = None
@@ -52,13 +65,12 @@ class Cascade(DraftSource):
         best = [0.0] * len(batch)
         taken = [0] * len(batch)
         for source in self.sources:
-            asked = k
             if source.cost > 0:
-                asked, price = self._worth(source, k, sum(best) / len(best))
-                self.spent += asked * price
-            if not asked:
+                offer = self._bought(source, batch, k, sum(best) / len(best))
+            else:
+                offer = source.propose(batch, k)
+            if offer is None:
                 continue
-            offer = source.propose(batch, asked)
             for slot, value in enumerate(self._values(offer)):
                 if value > best[slot]:
                     best[slot], taken[slot] = value, len(self._offers)
@@ -101,8 +113,8 @@ class Cascade(DraftSource):
             values.append(max(gains[1:], default=0.0))
         return values
 
-    def _worth(self, source: DraftSource, k: int, least: float) -> tuple[int, float]:
-        """How many tokens to ask a source for that costs something, and the price of each."""
+    def _bought(self, source: DraftSource, batch: Batch, k: int, least: float) -> Draft | None:
+        """The offer of a source that costs something, if it promises more than `least`."""
         price = self._costs.price(source.label, source.cost)
         budget = float("inf") if self.ledger is None else self.ledger.budget
         expected = self._acceptance.expected(source.label, 0, k)
@@ -111,7 +123,15 @@ class Cascade(DraftSource):
             extra = self._costs(n + 1) - 1.0 + n * price
             if extra <= budget and expected[n] - extra > best:
                 best, length = expected[n] - extra, n
-        return length, price
+        if not length:
+            return None
+        begin = perf_counter()
+        offer = source.propose(batch, length)
+        width = offer.tokens.shape[1]
+        self.spent += width * price
+        if self.ledger is not None and width:
+            self.ledger.cost.drafted(source.label, width, perf_counter() - begin)
+        return offer
 
 
 def _merged(offers: list[Draft], taken: list[int], batch: Batch) -> Draft:

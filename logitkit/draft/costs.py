@@ -12,19 +12,37 @@ from itertools import pairwise
 from statistics import median_low
 from typing import Any
 
-# Time of a forward of so many tokens in all, in units of one of a single token. The CPU figures are
-# of a 135M model on one core; the others are guesses for a model whose weights fill the memory bus.
-_CPU_HALF = ((1, 1.0), (3, 1.01), (4, 1.03), (5, 1.05), (6, 1.08), (8, 1.13), (9, 1.17), (12, 1.28),
-             (16, 1.35), (32, 1.82), (64, 3.2))  # fmt: skip
-_CPU_FLOAT = ((1, 1.0), (2, 1.61), (3, 2.0), (4, 1.55), (5, 1.76), (6, 1.78), (8, 1.83), (9, 2.02),
-              (12, 2.07), (16, 2.39), (32, 3.46), (64, 6.4))  # fmt: skip
-_ACCELERATOR = ((1, 1.0), (8, 1.03), (16, 1.06), (32, 1.12), (64, 1.25), (128, 1.6), (256, 2.6),
-                (512, 4.8))  # fmt: skip
-
-_SIZES = (*range(1, 10), 11, 13, 15, 17, 21, 25, 33, 49, 65)
+# v(n) of a batch of at most so many rows. The CPU figures are of SmolLM2-135M on one core, the last
+# sizes a little above what was measured.
+_Points = tuple[tuple[int, float], ...]
+_CPU_HALF: dict[int, _Points] = {
+    1: ((2, 1.0), (3, 1.01), (4, 1.03), (5, 1.05), (6, 1.08), (8, 1.13), (9, 1.17), (12, 1.28),
+        (16, 1.35), (32, 1.82), (64, 3.0)),
+    2: ((2, 1.01), (3, 1.04), (5, 1.11), (9, 1.29), (17, 1.65), (64, 3.9)),
+    4: ((2, 1.03), (3, 1.09), (5, 1.23), (9, 1.59), (17, 2.3), (64, 6.6)),
+    16: ((2, 1.05), (3, 1.12), (5, 1.41), (9, 1.95), (17, 3.2), (64, 11.0)),
+    64: ((2, 1.3), (3, 1.6), (5, 2.2), (9, 3.6), (17, 6.5), (64, 24.0)),
+}  # fmt: skip
+_CPU_FLOAT: dict[int, _Points] = {
+    1: ((2, 1.61), (3, 2.0), (4, 1.55), (5, 1.76), (6, 1.78), (8, 1.83), (9, 2.02), (12, 2.07),
+        (16, 2.39), (32, 3.46), (64, 6.4)),
+    2: ((2, 1.1), (3, 1.2), (5, 1.4), (9, 1.9), (17, 3.0), (64, 9.5)),
+    4: ((2, 1.28), (3, 1.49), (5, 1.85), (9, 2.63), (17, 4.2), (64, 14.0)),
+    8: ((2, 1.43), (3, 1.77), (5, 2.42), (9, 3.53), (17, 5.8), (64, 19.0)),
+    16: ((2, 1.65), (3, 2.1), (5, 2.9), (9, 4.7), (17, 8.3), (64, 29.0)),
+}  # fmt: skip
+# Elsewhere: a forward of so many tokens in all, for a model whose weights fill the memory bus. A
+# guess, not measured.
+_ACCELERATOR: _Points = (
+    (1, 1.0), (8, 1.03), (16, 1.06), (32, 1.12), (64, 1.25), (128, 1.6), (256, 2.6), (512, 4.8),
+)  # fmt: skip
+_SIZES = (1, 2, 3, 5, 9, 17, 33, 65)
 
 _TRUST = 4  # so many measurements weigh as much as the stored figure
 _WINDOW = 15  # of so many of the latest measurements the median counts
+_FEWEST = 3  # with fewer there is no median: one stall would be believed
+# What a measurement may add to the stored figure; a size that seems dear is not tried again soon.
+_MOST = 3.0
 
 Cost = dict[int | str, float]
 
@@ -50,9 +68,12 @@ class CostTable:
     @classmethod
     def stored(cls, device: str, is_half: bool, size: int) -> CostTable:
         """The figures to begin with: device type, a dtype of 16 bits or less, rows in the batch."""
-        points = _ACCELERATOR if device != "cpu" else _CPU_HALF if is_half else _CPU_FLOAT
-        plain = _line(points, size)
-        return cls({n: max(1.0, _line(points, n * size) / plain) for n in _SIZES})
+        if device != "cpu":
+            plain = _line(_ACCELERATOR, size)
+            return cls({n: _line(_ACCELERATOR, n * size) / plain for n in _SIZES})
+        tables = _CPU_HALF if is_half else _CPU_FLOAT
+        points = tables[min((most for most in tables if most >= size), default=max(tables))]
+        return cls({1: 1.0, **dict(points)})
 
     @classmethod
     def given(cls, cost: Any) -> CostTable:
@@ -91,7 +112,7 @@ class CostTable:
             return self._prices[label]
         self._guesses[label] = guess
         seconds, plain = self._draft_seconds.get(label), self._plain()
-        if seconds is None or plain is None:
+        if seconds is None or len(seconds) < _FEWEST or plain is None:
             return guess
         weight = len(seconds)
         return (_TRUST * guess + weight * median_low(seconds) / plain) / (_TRUST + weight)
@@ -107,9 +128,11 @@ class CostTable:
         changed = list(self._seconds) if n == 1 else [n]
         ratios = dict(self._ratios)
         for m in changed:
+            if len(self._seconds[m]) < _FEWEST:
+                continue
             weight = min(len(self._seconds[m]), len(self._seconds[1]))
             ratio = median_low(self._seconds[m]) / plain / self._stored_at(m)
-            ratios[m] = (_TRUST + weight * ratio) / (_TRUST + weight)
+            ratios[m] = (_TRUST + weight * min(ratio, _MOST)) / (_TRUST + weight)
         self._ratios = sorted((m, r) for m, r in ratios.items() if m > 1)
 
     def drafted(self, label: str, num_tokens: int, seconds: float) -> None:
@@ -120,7 +143,7 @@ class CostTable:
 
     def values(self) -> Cost:
         """The table as it stands, as a plain dict that `given` takes."""
-        values: Cost = {n: self(n) for n, _ in self._stored}
+        values: Cost = {n: self(n) for n in sorted({*self._exact, *dict(self._ratios)})}
         prices = {label: self.price(label, guess) for label, guess in self._guesses.items()}
         return values | self._prices | prices
 
@@ -129,7 +152,7 @@ class CostTable:
 
     def _plain(self) -> float | None:
         seconds = self._seconds.get(1, ())
-        return median_low(seconds) if len(seconds) >= 2 else None
+        return median_low(seconds) if len(seconds) >= _FEWEST else None
 
 
 def _line(points: Sequence[tuple[int, float]], x: int) -> float:

@@ -15,15 +15,13 @@ from transformers import PreTrainedModel
 
 from logitkit import randomness
 from logitkit.batch import Batch
+from logitkit.causal_lm import CausalLM
 from logitkit.causal_lm_checks import check_model
-from logitkit.draft.lm import DraftLM
 from logitkit.draft.source import Draft, DraftSource
 from logitkit.ops import OK
 
 # Models of one family pad the same vocabulary to different widths (Qwen2.5: 151,936 and 152,064).
 MOST_PADDING = 1024
-
-_STREAM = 1  # the draft's own noise
 
 
 class ModelDraft(DraftSource):
@@ -61,7 +59,7 @@ class ModelDraft(DraftSource):
         mask = torch.arange(width, device=rows.device) >= width - batch.history.head[:, None]
         embedding: Any = self.model.get_input_embeddings()
         self._num_embeddings = int(embedding.num_embeddings)
-        self._lm = DraftLM(self.model, self._known(rows), mask.long())
+        self._lm = CausalLM(self.model, self._known(rows), mask.long())
         name, size = type(self.model).__name__, self._lm.vocab_size
         if abs(size - batch.vocab_size) > MOST_PADDING:
             raise ValueError(
@@ -85,11 +83,13 @@ class ModelDraft(DraftSource):
         `logits` [B, k, V] are the log-probabilities that the tokens were drawn from.
         """
         self._catch_up(batch)
+        if self._lm.longest_block is not None:  # the last token of a chain is not fed
+            k = min(k, self._lm.longest_block + 1)
         logits, tokens, drawn_from = self._logits, self._chain, []
         lengths = torch.zeros_like(batch.history.head)
         for depth in range(k):
             if depth:
-                fed = self._lm.extend(self._known(tokens[:, -1:]))
+                fed = self._lm(self._known(tokens[:, -1:]), chain=True)
                 self._chain = tokens
                 logits = self._widened(fed[:, -1], batch)
             rows = batch.rows(Draft(tokens, lengths))
@@ -130,12 +130,16 @@ class ModelDraft(DraftSource):
         place = first[:, None] + torch.arange(width, device=first.device)
         unseen = history.tokens.gather(1, place.clamp_max(history.tokens.shape[1] - 1))
         unseen = unseen.masked_fill(place >= history.head[:, None], 0)
-        logits = self._lm(self._known(unseen))
-        self._lm.keep(counts)
-        last = (counts - 1).clamp_min(0).to(logits.device)
-        behind = logits[torch.arange(len(last), device=last.device), last]
-        fresh = self._widened(behind, batch)
-        self._logits = torch.where((counts > 0)[:, None], fresh, self._logits)
+        block = self._lm.longest_block or width  # sliding windows take a long text in parts
+        for begin in range(0, width, block):
+            part = unseen[:, begin : begin + block]
+            logits = self._lm(self._known(part), chain=True)
+            taken = (counts - begin).clamp(0, part.shape[1])
+            self._lm.keep(taken)
+            last = (taken - 1).clamp_min(0).to(logits.device)
+            behind = logits[torch.arange(len(last), device=last.device), last]
+            fresh = self._widened(behind, batch)
+            self._logits = torch.where((taken > 0)[:, None], fresh, self._logits)
 
     def _known(self, tokens: Tensor) -> Tensor:
         """`tokens` with 0 for ids that the draft model lacks: nothing worse than a bad guess."""
@@ -151,5 +155,7 @@ class ModelDraft(DraftSource):
 def _own_draw(logits: Tensor, seed: Tensor, position: Tensor, round: int) -> Tensor:
     """A draw from `logits` [B, V] with the draft's own noise, [B]."""
     tokens = torch.arange(logits.shape[1], device=logits.device)
-    noise = randomness.noise(seed[:, None], tokens[None], position[:, None], _STREAM, round)
+    noise = randomness.noise(
+        seed[:, None], tokens[None], position[:, None], randomness.DRAFT_STREAM, round
+    )
     return (logits - noise).argmax(-1)

@@ -98,16 +98,16 @@ def _slot(hashed: Any, order: int, query: Ids, end: int, tokens: Ids, table: Ids
 
 @njit(cache=True, nogil=True)
 def enter(tokens: Ids, start: int, stop: int, table: Ids, max_order: int) -> None:
-    """Enter the n-grams before each of the positions `start..stop - 1`."""
+    """Enter the n-grams before each of the positions `start..stop - 1`.
+
+    Those that reach over a separator are entered too, and never found: no query goes so far.
+    """
     for position in range(start, stop):
         if tokens[position] < 0:
             continue
         hashed = np.uint64(0)
         for order in range(1, min(max_order, position) + 1):
-            token = tokens[position - order]
-            if token < 0:
-                break
-            hashed = _hash(hashed, token)
+            hashed = _hash(hashed, tokens[position - order])
             place = _slot(hashed, order, tokens, position, tokens, table)
             table[place] = position * _ORDERS + order
 

@@ -133,6 +133,9 @@ class Speculative(GenerationStrategy):
             )
         ]
         most = MAX_DRAFT_TOKENS if ledger is not None else int(self.num_draft_tokens)
+        block = generation.lm.longest_block
+        if block is not None:
+            most = min(most, block - 1)  # the newest token is fed too
         k = min(max(room), most)
         if ledger is not None and k:
             k = ledger.ask(source, k)
@@ -150,8 +153,9 @@ class Speculative(GenerationStrategy):
         width = draft.tokens.shape[1]
         spent = source.spent if isinstance(source, Cascade) else 0.0
         if source.cost > 0 and width:
-            ledger.cost.drafted(source.label, width, perf_counter() - begin)
+            # By the price that `ask` knew: what is measured now counts from the next step on.
             spent = width * ledger.cost.price(source.label, source.cost)
+            ledger.cost.drafted(source.label, width, perf_counter() - begin)
         if legal is None:
             return Offer(spent=spent)
         length = ledger.choose(legal, runs, spent)
