@@ -5,9 +5,10 @@ from logitkit.batch import Batch
 from logitkit.draft import Draft, DraftSource
 from logitkit.draft.adjacency import AdjacencyDraft
 from logitkit.draft.cascade import Cascade
+from logitkit.draft.grammar import GrammarDraft
 from logitkit.draft.model import ModelDraft
 from logitkit.draft.ngram import NgramDraft, NgramMemory
-from logitkit.errors import BadLogitsError, EmptyRowError, RowError
+from logitkit.errors import BadLogitsError, EmptyRowError, GrammarError, RowError
 from logitkit.generation import (
     ForwardMode,
     GenerationStrategy,
@@ -15,6 +16,19 @@ from logitkit.generation import (
     Speculation,
     Speculative,
     generate,
+)
+from logitkit.grammar import (
+    Budget,
+    Choice,
+    CompiledGrammar,
+    Ebnf,
+    JsonSchema,
+    Matcher,
+    MatcherBatch,
+    Regex,
+    StructuralTag,
+    Vocabulary,
+    compile_grammar,
 )
 from logitkit.params import SamplingParams
 from logitkit.pipeline import LogitsPipeline
@@ -28,17 +42,27 @@ __all__ = [
     "AdjacencyDraft",
     "BadLogitsError",
     "Batch",
+    "Budget",
     "Cascade",
+    "Choice",
+    "CompiledGrammar",
     "Draft",
     "DraftSource",
+    "Ebnf",
     "EmptyRowError",
     "ForwardMode",
     "GenerationStrategy",
+    "GrammarDraft",
+    "GrammarError",
+    "JsonSchema",
     "LogitsPipeline",
+    "Matcher",
+    "MatcherBatch",
     "ModelDraft",
     "NgramDraft",
     "NgramMemory",
     "Plan",
+    "Regex",
     "RowError",
     "Rows",
     "Sampling",
@@ -46,7 +70,10 @@ __all__ = [
     "Speculation",
     "Speculative",
     "Stage",
+    "StructuralTag",
+    "Vocabulary",
     "chains",
+    "compile_grammar",
     "generate",
     "stages",
 ]

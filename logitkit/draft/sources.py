@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from logitkit.draft.adjacency import AdjacencyDraft
 from logitkit.draft.cascade import Cascade
+from logitkit.draft.grammar import GrammarDraft
 from logitkit.draft.model import ModelDraft
 from logitkit.draft.ngram import NgramDraft
 from logitkit.draft.source import DraftSource
@@ -23,7 +24,8 @@ from logitkit.params.checks import kind
 # without it, greedy), and it costs a look at every row of logits.
 NAMES: dict[str, Callable[[], DraftSource]] = {
     "adjacency": AdjacencyDraft,
-    "auto": lambda: Cascade(NgramDraft()),
+    "auto": lambda: Cascade(GrammarDraft(), NgramDraft()),
+    "grammar": GrammarDraft,
     "ngram": NgramDraft,
 }
 
