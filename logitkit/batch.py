@@ -81,7 +81,7 @@ class Batch:
             p if p.sampling_seed is not None else dataclasses.replace(p, sampling_seed=fresh_seed())
             for p in params
         ]
-        plan = make_plan(stages, params, ops)
+        plan = make_plan([stage.bind(params, ops, device) for stage in stages], params, ops)
         columns = {
             name: value.to(device)
             for stage in plan.stages
@@ -96,7 +96,12 @@ class Batch:
         for slot, row in enumerate(rows):
             aligned[slot, : len(row)] = row
         history = History.start(aligned.to(device), lengths.to(device), widths.to(device), room)
-        return cls(params, history, plan, columns, vocab_size)
+        batch = cls(params, history, plan, columns, vocab_size)
+        if prompt_lengths is not None and batch.states:
+            output = [row[width:] for row, width in zip(rows, widths.tolist(), strict=True)]
+            written = torch.nn.utils.rnn.pad_sequence(output, batch_first=True)
+            batch._advance(written.to(device), (lengths - widths).to(device))
+        return batch
 
     def __len__(self) -> int:
         return len(self.params)
@@ -133,16 +138,20 @@ class Batch:
         if n != 1:
             place = place + torch.arange(n, device=tokens.device)
         history.tokens.scatter_(1, place, tokens)
+        self._advance(tokens, num_tokens)
+        history.head = history.head + (n if num_tokens is None else num_tokens)
+        self._longest += n
+
+    def _advance(self, tokens: Tensor, num_tokens: Tensor | None) -> None:
+        """Take every state over the first `num_tokens` [B] (None: all) of `tokens` [B, n]."""
         for stage, state in self.states.items():
-            for i in range(n):
+            for i in range(tokens.shape[1]):
                 moved = stage.advance(state, tokens[:, i], self.columns)
                 if num_tokens is not None:
                     keep = (i < num_tokens).view(-1, *[1] * (state.ndim - 1))
                     moved = torch.where(keep, moved, state)
                 state = moved
             self.states[stage] = state
-        history.head = history.head + (n if num_tokens is None else num_tokens)
-        self._longest += n
 
     def replay(self, tokens: Tensor, lengths: Tensor) -> None:
         """Put other tokens behind the same prompts: the first `lengths` [B] of `tokens` [B, n]."""

@@ -2,7 +2,8 @@
 
 Beside `batch` and `plan`. Pass one as `stages=`. Each holds every built-in stage exactly once, so
 that no field is ignored; a stage that the system lacks stands beside its own kind. A chain copies
-the order only: the rules (ties, masses, what counts as output) are logitkit's.
+the order only: the rules (ties, masses, what counts as output) are logitkit's. The grammar stands
+before the temperature and the filters in all of them; it commutes with everything in front of it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from logitkit.stages import (
     EpsilonCutoff,
     EtaCutoff,
     FrequencyPenalty,
+    Grammar,
     LogitBias,
     MinNewTokens,
     MinP,
@@ -49,6 +51,7 @@ VLLM = (
     PresencePenalty(),
     Dry(),
     NoRepeatNgram(),
+    Grammar(),
     Temperature(),
     MinP(),
     TopK(),
@@ -77,6 +80,7 @@ SGLANG = (
     AllowedTokenIds(),
     BadWords(),
     LogitBias(),
+    Grammar(),
     Temperature(),
     TopNSigma(),
     TopK(),
@@ -107,6 +111,7 @@ LLAMA_CPP = (
     FrequencyPenalty(),
     PresencePenalty(),
     Dry(),
+    Grammar(),
     TopNSigma(),
     TopK(),
     TypicalP(),

@@ -113,7 +113,8 @@ class Plan:
         for stage in self.stages:
             out = _apply(stage, out, row)
             if wrong(out):
-                return f"by the stage {type(stage).__name__}"
+                reason = stage.reason(row) if kind == EMPTY else ""
+                return f"by the stage {type(stage).__name__}" + (reason and f": {reason}")
         return "by the stages together"
 
     def _process(self, runs: Sequence[Run], logits: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
@@ -162,9 +163,9 @@ class Plan:
         """The runs in one line, e.g. `fused[numba](temperature top_p draw)`."""
         backend = self.ops.BACKEND
         parts = [
-            f"fused[{backend}]({' '.join(str(s.op) for s in run.stages)})"
+            f"fused[{backend}]({' '.join(_shown(s, str(s.op)) for s in run.stages)})"
             if run.fused
-            else type(run.stages[0]).__name__
+            else _shown(run.stages[0], type(run.stages[0]).__name__)
             for run in self.runs
         ]
         if parts and self.runs[-1].fused:
@@ -213,6 +214,10 @@ def _apply(stage: Stage, logits: Tensor, rows: Rows) -> Tensor:
             )
         out = torch.where(logits == -torch.inf, -torch.inf, out.float())
     return reference.exempt_greedy(out, logits, rows) if stage.is_filter else out
+
+
+def _shown(stage: Stage, name: str) -> str:
+    return name if stage.served_by is None else f"{name}[{stage.served_by}]"
 
 
 def _keep_best(logits: Tensor, rows: Rows) -> Tensor:

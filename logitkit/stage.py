@@ -13,6 +13,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from types import ModuleType
 from typing import Any, ClassVar, cast
 
 import torch
@@ -41,6 +42,11 @@ class Stage(LogitsProcessor):
     stream: ClassVar[int | None] = None
     supports_continuous_batching = False
 
+    @property
+    def served_by(self) -> str | None:
+        """Which of several ways serves a bound stage, as a plan shows it."""
+        return None
+
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """New logits [R, V] from float32 logits [R, V]; pure, out of place, `-inf` stays `-inf`."""
         raise NotImplementedError(f"{type(self).__name__} must define apply(logits, rows)")
@@ -55,6 +61,12 @@ class Stage(LogitsProcessor):
         if any(hasattr(value, "shape") for value in values):  # an array has no one truth value
             return False
         return bool(fields) and values == [_default(f) for f in fields]
+
+    def bind(
+        self, params: Sequence[ResolvedParams], ops: ModuleType, device: torch.device
+    ) -> Stage:
+        """The stage for one batch, which may keep what belongs to its requests; by default self."""
+        return self
 
     def columns(self, params: Sequence[ResolvedParams]) -> dict[str, Tensor]:
         """The stage's parameters for all slots: by default one [B] column per field."""
@@ -80,6 +92,10 @@ class Stage(LogitsProcessor):
         """What the fused operation needs of this stage: by default the fields' columns."""
         columns, kind = rows.columns, cast(Any, type(self))
         return {name: columns[name] for name in _field_names(kind)}
+
+    def reason(self, rows: Rows) -> str:
+        """Why the stage left nothing in a row, as the error goes on; "" adds nothing."""
+        return ""
 
     def value(self, params: SamplingParams, name: str) -> Any:
         """One request's value of the field `name`."""

@@ -60,9 +60,10 @@ class StopRegexTimeout(RuntimeError):
 class StopRules:
     """Watches the new tokens of one request and says at which of them it is over.
 
-    A token is judged in this order: eos ids (unless `ignore_eos`), `stop_token_ids`, `stop` and
-    `stop_regex`, then the length. The first `min_new_tokens` tokens end nothing but by length, and
-    of the later ones only a match that reaches past the text of the first `min_new_tokens` counts.
+    A token is judged in this order: eos ids (unless `ignore_eos`, which cannot go beyond the end of
+    a grammar), `stop_token_ids`, `stop` and `stop_regex`, then the length. The first
+    `min_new_tokens` tokens end nothing but by length, and of the later ones only a match that
+    reaches past the text of the first `min_new_tokens` counts.
 
     Strings and regexes are searched after every token in the new text as
     `tokenizer.decode(new_ids, skip_special_tokens=True)` gives it, less a character at its end that
@@ -281,9 +282,7 @@ def _compile(pattern: str) -> Any:
 
 def _enders(params: ResolvedParams, hidden: Mapping[str, int]) -> dict[int, Finish]:
     """The tokens that end the request by themselves, each with the first rule that names it."""
-    enders: dict[int, Finish] = {}
-    if not params.ignore_eos:
-        enders.update((token, Finish("eos", token)) for token in params.eos_token_ids)
+    enders = {token: Finish("eos", token) for token in params.ending_eos_ids}
     for token in params.stop_token_ids:
         enders.setdefault(token, Finish("stop", token))
     for stop in params.stop:

@@ -66,6 +66,8 @@ def case(stage: type[Stage], **fields: Sequence[Any]) -> Case:
 BANNED = {0: 5.0, 63: -3.0, 64: float("-inf")}
 MANY = {token: 0.25 * token - 4.0 for token in range(32)}
 WORDS = [[0], [1, 2], [0, 1, 3], [2, 2]]
+# Every text of a to e can go on in both; what else may follow depends on where it is.
+GRAMMARS = ["([a-e]{2})*(x[a-e]*)?", "[a-e]*((ab|b)y)?[a-e]*"]
 DRY = {
     "dry_multiplier": [0.8, 0.8, 1.5, 0.8],
     "dry_base": [1.75, 1.0, 1.75, 3.0],
@@ -84,6 +86,7 @@ CASES = (
     case(stages.Dry, **DRY),
     case(stages.NoRepeatNgram, no_repeat_ngram_size=[1, 2, 3]),
     case(stages.MinNewTokens, min_new_tokens=[3, 99], stop_token_ids=[[4, 66], []]),
+    case(stages.Grammar, regex=GRAMMARS),
     case(stages.Temperature, temperature=[0.0, 0.7, 1.9, 1.0], dynatemp_range=[0, 0, 0, 0.8]),
     case(stages.TopNSigma, top_n_sigma=[1.0, 0.3]),
     case(stages.TopH, top_h=[0.3, 0.8, 0.95]),

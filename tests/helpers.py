@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -11,13 +12,23 @@ import torch
 from torch import Tensor
 
 from logitkit import DEFAULT_STAGES, Batch, Rows, SamplingParams, Stage
+from logitkit.grammar import Vocabulary
 from logitkit.ops import numba_ops, reference
 from logitkit.params import resolve
+from logitkit.params.structured import asked
 
 BACKENDS = ("torch", "numba")
 OPS: Mapping[str, ModuleType] = {"torch": reference, "numba": numba_ops}
 EOS = 3
 INF = float("inf")
+
+
+@cache
+def letters(size: int) -> Vocabulary:
+    """Token 0 spells a, 1 b, and so on; behind the 26 letters aa, ab ...; the last one is eos."""
+    alphabet = "abcdefghijklmnopqrstuvwxyz"
+    texts = [*alphabet, *(x + y for x in alphabet for y in alphabet)]
+    return Vocabulary([text.encode() for text in texts[: size - 1]], size - 1, size=size)
 
 
 def start(
@@ -29,10 +40,20 @@ def start(
     stages: Sequence[Stage] = DEFAULT_STAGES,
     **options: Any,
 ) -> Batch:
-    """A batch with one request per prompt; a single `params` serves every prompt."""
+    """A batch with one request per prompt; a single `params` serves every prompt.
+
+    Requests with a grammar read the tokens as `letters` does, and end at its eos.
+    """
     several = [params] * len(prompts) if isinstance(params, SamplingParams) else params
+    structured = any(asked(p) for p in several)
     resolved = [
-        resolve(p, eos_token_ids=min(EOS, vocab_size - 1), vocab_size=vocab_size) for p in several
+        resolve(
+            p,
+            eos_token_ids=min(EOS, vocab_size - 1),
+            vocab_size=vocab_size,
+            vocabulary=letters(vocab_size) if structured else None,
+        )
+        for p in several
     ]
     return Batch.start(resolved, prompts, stages, vocab_size=vocab_size, backend=backend, **options)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 import torch
-from cases import CASES, Case, NearBest, Streak
+from cases import CASES, GRAMMARS, Case, NearBest, Streak
 from helpers import BACKENDS, INF, bits, histories, logit_rows, start
 from torch import Tensor
 
@@ -28,7 +28,7 @@ EVERYTHING = SamplingParams(
     dry_sequence_breakers=[[4]], no_repeat_ngram_size=3, min_new_tokens=20, temperature=0.9,
     dynatemp_range=0.3, top_n_sigma=2.0, top_h=0.95, top_k=30, top_p=0.95, min_p=0.01,
     typical_p=0.95, epsilon_cutoff=1e-3, eta_cutoff=1e-3, xtc_probability=0.5, xtc_threshold=0.1,
-    extra={"gap": 3.0, "streak": 0.5},
+    regex=GRAMMARS[0], extra={"gap": 3.0, "streak": 0.5},
 )  # fmt: skip
 SETS = {case.stage.__name__: case.params for case in CASES} | {"everything": [EVERYTHING] * 2}
 
@@ -288,8 +288,8 @@ def test_keeping_n_equals_never_having_drafted_the_rest(name: str, backend: str)
     for slot in range(6):
         head = int(ahead.history.head[slot])
         assert torch.equal(ahead.history.tokens[slot, :head], behind.history.tokens[slot, :head])
-    for stage, state in ahead.states.items():
-        assert torch.equal(state, behind.states[stage])
+    for state, want in zip(ahead.states.values(), behind.states.values(), strict=True):
+        assert torch.equal(state, want)
     logits = 3 * torch.randn(6, SIZE)
     assert_same(outcome(ahead, logits), outcome(behind, logits))
     assert torch.equal(ahead.rows().counts(), behind.rows().counts())

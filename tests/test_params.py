@@ -155,7 +155,7 @@ def test_a_right_value_is_kept_plain_and_normal(name: str, value: Any, kept: Any
         ({"allowed_token_ids": [1], "logit_bias": {1: -INF}}, ["`allowed_token_ids` is (1,)"]),
         ({"allowed_token_ids": [1], "bad_words_ids": [[1]]}, ["`bad_words_ids`", "nothing"]),
         ({"regex": "a", "choice": ["a"]}, ["`regex` and `choice`", "at most one"]),
-        *(({name: "a"}, [f"`{name}`", "not available"]) for name in STRUCTURED_FIELDS),
+        ({"ebnf": "root ::= 'a'", "json_schema": {}}, ["`json_schema` and `ebnf`", "Keep one"]),
     ],
 )
 def test_values_that_contradict_each_other_are_refused(
@@ -315,6 +315,33 @@ def test_to_dict_names_what_json_does_not_have(value: Any) -> None:
         ({"logit_bias": [[5, 1.5], [6, False]]}, {"logit_bias": {5: 1.5, 6: -INF}}),
         ({"extra_args": {"a": 1}}, {"extra": {"a": 1}}),
         ({"response_format": {"type": "text"}}, {}),
+        ({"response_format": {"type": "json_object"}}, {"json_schema": {"type": "object"}}),
+        (
+            {"response_format": {"type": "json_object", "schema": {"type": "array"}}},
+            {"json_schema": {"type": "array"}},
+        ),
+        (
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "n", "strict": True, "schema": {}},
+                }
+            },
+            {"json_schema": {}},
+        ),
+        ({"guided_json": '{"type": "object"}'}, {"json_schema": {"type": "object"}}),
+        ({"guided_json_object": True}, {"json_schema": "$$ANY$$"}),
+        ({"guided_regex": "a+"}, {"regex": "a+"}),
+        ({"guided_grammar": "root ::= 'a'"}, {"ebnf": "root ::= 'a'"}),
+        ({"grammar": "root ::= 'a'"}, {"ebnf": "root ::= 'a'"}),
+        ({"guided_choice": ["a", "b"]}, {"choice": ["a", "b"]}),
+        ({"structured_outputs": {"json": {}, "regex": None}}, {"json_schema": {}}),
+        ({"structured_outputs": {"json_object": True}}, {"json_schema": {"type": "object"}}),
+        ({"guided_decoding": {"choice": ["a"], "json_object": False}}, {"choice": ["a"]}),
+        (
+            {"response_format": {"type": "structural_tag", "format": {"type": "any_text"}}},
+            {"structural_tag": {"type": "structural_tag", "format": {"type": "any_text"}}},
+        ),
         ({"best_of": 1, "prompt_logprobs": None, "tfs_z": 1.0, "mirostat": 0}, {}),
     ],
 )
@@ -334,16 +361,19 @@ def test_other_spellings_mean_the_same(mapping: dict[str, Any], fields: dict[str
         ({"top_logprobs": 2}, ["`top_logprobs` is 2", "`logprobs`"]),
         ({"logprobs": 3, "top_logprobs": 2}, ["`top_logprobs` = 2", "`logprobs` = 3"]),
         ({"logit_bias": [[5, 1.0], ["5", 2.0]]}, ["`logit_bias`", "once"]),
-        ({"guided_json": {}}, ["`guided_json`", "not available"]),
-        ({"grammar": "root ::= x"}, ["`grammar`", "not available"]),
-        ({"structured_outputs": {"choice": ["a"]}}, ["`structured_outputs`", "not available"]),
+        ({"guided_regex": "a", "grammar": "root ::= x"}, ["`guided_regex` and `grammar`"]),
         (
             {"structured_outputs": {"choice": ["a"], "regex": "a"}},
-            ["`structured_outputs` is given", "not available"],
+            ["`structured_outputs['regex']` and `structured_outputs['choice']` are given"],
         ),
         ({"structured_outputs": {"whitespace_pattern": "x"}}, ["`whitespace_pattern`"]),
-        ({"response_format": {"type": "json_object"}}, ["`response_format`", "not available"]),
-        ({"response_format": {"type": "json_schema"}}, ["`response_format`", "not available"]),
+        ({"structured_outputs": "a"}, ["`structured_outputs`", "give a mapping"]),
+        ({"response_format": {"type": "json_schema"}}, ["`response_format`", "no `schema`"]),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": {}, "x": 1}}},
+            ["`response_format` holds ['x']"],
+        ),
+        ({"guided_json": {"type": "object"}, "json_schema": {}}, ["`guided_json`", "disagree"]),
         ({"response_format": {"type": "xml"}}, ["`response_format`", "xml"]),
         (
             {
@@ -381,7 +411,7 @@ def test_what_a_request_to_a_server_holds_besides_is_told_to_be_taken_out_in_one
 
 
 def test_none_asks_for_nothing_in_every_field_that_is_known() -> None:
-    structured = ["response_format", "structured_outputs", "guided_decoding", "guided_json"]
+    structured = ["response_format", "structured_outputs", "guided_decoding", "guided_json_object"]
     names = [*structured, *SPELLINGS, *UNSUPPORTED, *TRANSPORT, *NAMES]
     assert SamplingParams.from_dict(dict.fromkeys(names)) == SamplingParams()
 

@@ -82,7 +82,13 @@ def test_a_stage_alone_has_the_values_of_transformers_own(
 
 def test_every_built_in_stage_is_covered() -> None:
     alone = {type(stage) for stage, _ in PAIRS} | {type(stage) for stage, _ in OWN}
-    assert alone == {type(stage) for stage in lk.DEFAULT_STAGES}
+    assert alone | {stages.Grammar} == {type(stage) for stage in lk.DEFAULT_STAGES}
+
+
+def test_a_grammar_alone_is_refused_with_the_way_to_have_one() -> None:
+    for stage in (stages.Grammar(regex="a+"), stages.Grammar()):
+        with pytest.raises(ValueError, match=r"cannot be used alone.*SamplingParams\(regex="):
+            stage(PROMPTS, torch.zeros(2, V))
 
 
 # Stages that transformers has not, and what SamplingParams say the same.

@@ -9,14 +9,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from triton_ops import launch
+from triton_ops import fsm, launch
 
 BACKEND = "triton"
 FUSED = frozenset(
     {
         "allowed_token_ids", "logit_bias", "bad_words", "repetition_penalty", "presence_penalty",
-        "frequency_penalty", "no_repeat_ngram", "min_new_tokens", "temperature", "top_n_sigma",
-        "top_k", "top_p", "min_p", "epsilon_cutoff", "eta_cutoff",
+        "frequency_penalty", "no_repeat_ngram", "min_new_tokens", "grammar", "temperature",
+        "top_n_sigma", "top_k", "top_p", "min_p", "epsilon_cutoff", "eta_cutoff",
     }
 )  # fmt: skip
 
@@ -47,3 +47,14 @@ def sample_tokens(
 ) -> tuple[Tensor, Tensor]:
     """The same and a draw: tokens [R] int64 (-1 where the status is not 0) and status."""
     return launch.run(logits, slot, position, tokens, prompt_length, seed, arguments, None)
+
+
+def advance_fsm(
+    state: Tensor, tokens: Tensor, offsets: Tensor, data: Tensor, transitions: Tensor
+) -> Tensor:
+    """States of byte automata after a token each: [B] int64 (-1: dead, refused).
+
+    `state`, `tokens` [B] int64, `offsets` [V + 1] int64, `data` uint8, `transitions` [S, 256]
+    int32.
+    """
+    return fsm.run(state, tokens, offsets, data, transitions)

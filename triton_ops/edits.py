@@ -42,6 +42,14 @@ class Edits(NamedTuple):
     ending_ids: Any
 
 
+class Grammar(NamedTuple):
+    """Masks of many rows, and which is the row's own; `rows` is None without a grammar."""
+
+    rows: Any  # pointer to int32 words
+    words: Any  # of a mask
+    place: Any  # pointer to the int32 number of the row's mask
+
+
 class Seen(NamedTuple):
     """What the row sees of its request."""
 
@@ -116,6 +124,23 @@ def ban_repeats_and_endings(row, edits, seen, marks, BLOCK: tl.constexpr):
             inside = start + lane < last
             ids = tl.load(edits.ending_ids + start + lane, mask=inside, other=0)
             mark(marks.banned, ids, row.width, inside)
+
+
+@triton.jit
+def ban_by_grammar(row, grammar, marks, BLOCK: tl.constexpr):
+    """Set the bits of ids that the row's mask does not allow; mask 0 allows everything."""
+    lane = tl.arange(0, BLOCK)
+    if grammar.rows is not None:
+        number = tl.load(grammar.place).to(tl.int64)
+        words = tl.where(number > 0, tl.cdiv(row.width, 32), 0)
+        mask = grammar.rows + number * grammar.words
+        for start in range(0, words, BLOCK):
+            inside = start + lane < words
+            known = inside & (start + lane < grammar.words)
+            allowed = tl.load(mask + start + lane, mask=known, other=0)
+            banned = tl.load(marks.banned + start + lane, mask=inside, other=0)
+            tl.store(marks.banned + start + lane, banned | ~allowed, mask=inside)
+        tl.debug_barrier()
 
 
 @triton.jit

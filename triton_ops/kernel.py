@@ -14,7 +14,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from triton_ops.edits import Edits, Marks, Seen
+from triton_ops.edits import Edits, Grammar, Marks, Seen
 from triton_ops.filters import Filters
 from triton_ops.numbers import key_of, packed_id
 from triton_ops.phases import (
@@ -34,6 +34,7 @@ from triton_ops.phases import (
     positive,
     prepare,
     scale,
+    seal,
     stats,
     top_of,
     with_scalars,
@@ -62,15 +63,17 @@ def marks_of(bits, width, room, BANS: tl.constexpr, PATCHES: tl.constexpr):
     )
 
 
-@triton.jit(do_not_specialize=["patch_room", "allowed_words", "splits", "tokens_stride"])
+@triton.jit(
+    do_not_specialize=["patch_room", "allowed_words", "mask_words", "splits", "tokens_stride"]
+)
 def run_rows(
     logits, row_stride, column_stride, width, slot, position, tokens, tokens_stride, prompt_length,
     seed, allowed_mask, allowed_words, allowed_row, bias_offsets, bias_ids, bias_values,
     bad_words_offsets, bad_words_starts, bad_words_tokens, repetition_penalty, presence_penalty,
     frequency_penalty, no_repeat_ngram_size, min_new_tokens, ending_offsets, ending_ids,
-    temperature, dynatemp_range, dynatemp_exponent, top_n_sigma, top_k, top_p, min_p,
-    epsilon_cutoff, eta_cutoff, greedy, scratch, scratch_stride, state, state_stride, patch_room,
-    splits, out, drawn, statuses,
+    mask_rows, mask_words, mask_row, temperature, dynatemp_range, dynatemp_exponent, top_n_sigma,
+    top_k, top_p, min_p, epsilon_cutoff, eta_cutoff, greedy, scratch, scratch_stride, state,
+    state_stride, patch_room, splits, out, drawn, statuses,
     BANS: tl.constexpr, PATCHES: tl.constexpr, FILTERS: tl.constexpr, FIRST: tl.constexpr,
     LAST: tl.constexpr, BLOCK: tl.constexpr, CAP: tl.constexpr, PIECE: tl.constexpr,
     TILES: tl.constexpr, SCALE: tl.constexpr,
@@ -104,6 +107,8 @@ def run_rows(
         prepare(row, edits, seen, marks, state, PIECE)
         tl.debug_barrier()
     if FIRST <= SCALE_ROW and LAST >= SCALE_ROW:
+        place_of_mask = mask_row + r if mask_rows is not None else None
+        seal(row, Grammar(mask_rows, mask_words, place_of_mask), marks, state, PIECE)
         spread = tl.load(dynatemp_range + request) if temperature is not None else None
         exponent = tl.load(dynatemp_exponent + request) if temperature is not None else None
         sigma = tl.load(top_n_sigma + request) if top_n_sigma is not None else None

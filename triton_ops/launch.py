@@ -18,13 +18,14 @@ COLUMNS = (
     "allowed_row", "bias_offsets", "bias_ids", "bias_values", "bad_words_offsets",
     "bad_words_starts", "bad_words_tokens", "repetition_penalty", "presence_penalty",
     "frequency_penalty", "no_repeat_ngram_size", "min_new_tokens", "ending_offsets", "ending_ids",
-    "temperature", "dynatemp_range", "dynatemp_exponent", "top_n_sigma", "top_k", "top_p", "min_p",
-    "epsilon_cutoff", "eta_cutoff", "greedy",
+    "mask_row", "temperature", "dynatemp_range", "dynatemp_exponent", "top_n_sigma", "top_k",
+    "top_p", "min_p", "epsilon_cutoff", "eta_cutoff", "greedy",
 )  # fmt: skip
-BANNING = ("allowed_mask", "bad_words_offsets", "no_repeat_ngram_size", "min_new_tokens")
+MASKS = ("allowed_mask", "mask_rows")
+BANNING = (*MASKS, "bad_words_offsets", "no_repeat_ngram_size", "min_new_tokens")
 PATCHING = ("bias_offsets", "repetition_penalty", "presence_penalty", "frequency_penalty")
 FILTERING = ("top_k", "top_p", "min_p", "epsilon_cutoff", "eta_cutoff")
-KNOWN = frozenset((*COLUMNS, "allowed_mask"))
+KNOWN = frozenset((*COLUMNS, *MASKS))
 PHASES = range(kernel.PREPARE.value, kernel.REDUCE.value + 1)
 
 
@@ -129,7 +130,8 @@ def run(
     shape = shape_of(tuning, width, frozenset(arguments), tokens.shape[1], biases)
     scratch = torch.empty(rows, shape.words, dtype=torch.int32, device=device)
     state = torch.empty(rows, shape.longs, dtype=torch.int64, device=device)
-    mask = arguments.get("allowed_mask")
+    masks = {name: arguments.get(name) for name in MASKS}
+    words = [0 if mask is None else mask.shape[1] for mask in masks.values()]
     slot, position = slot.contiguous(), position.contiguous()
     columns = {name: arguments.get(name) for name in COLUMNS}
     if "greedy" in arguments:
@@ -143,9 +145,8 @@ def run(
                 logits=logits, row_stride=logits.stride(0), column_stride=logits.stride(1),
                 width=width, slot=slot, position=position, tokens=tokens,
                 tokens_stride=tokens.stride(0), prompt_length=prompt_length, seed=seed,
-                allowed_mask=mask,
-                allowed_words=0 if mask is None else mask.shape[1], **columns, scratch=scratch,
-                scratch_stride=shape.words, state=state, state_stride=shape.longs,
+                **masks, allowed_words=words[0], mask_words=words[1], **columns,
+                scratch=scratch, scratch_stride=shape.words, state=state, state_stride=shape.longs,
                 patch_room=shape.patch_room, splits=step.splits, out=out, drawn=drawn,
                 statuses=status, **constants(tuning, shape, step), **options(tuning),
             )  # fmt: skip

@@ -15,6 +15,7 @@ import triton.language as tl
 
 from triton_ops.edits import (
     add_bias,
+    ban_by_grammar,
     ban_repeats_and_endings,
     ban_words,
     clear,
@@ -60,7 +61,7 @@ NO_ID = tl.constexpr(0x7FFFFFFF)
 
 @triton.jit
 def prepare(row, edits, seen, marks, state, BLOCK: tl.constexpr):
-    """The edits of single logits; clears what later phases add to."""
+    """The edits of single logits up to `seal`; clears what later phases add to."""
     total = tl.zeros([], tl.int32)
     if marks.banned is not None:
         clear(row, edits, seen, marks, BLOCK)
@@ -75,14 +76,19 @@ def prepare(row, edits, seen, marks, state, BLOCK: tl.constexpr):
             penalise(edits, seen, marks, total, BLOCK)
             tl.debug_barrier()
         ban_repeats_and_endings(row, edits, seen, marks, BLOCK)
-        tl.debug_barrier()
-        if marks.touched is not None:
-            close(row, marks, total, BLOCK)
-            tl.debug_barrier()
     tl.store(state + NUM_PATCHES, total.to(tl.int64))
     tl.store(state + GATHERED, 0)
     tl.store(state + WHOLE, 0)
     tl.store(state + DONE, 0)
+
+
+@triton.jit
+def seal(row, grammar, marks, state, BLOCK: tl.constexpr):
+    """The last of the edits: what the grammar bans, and the values that the patches end with."""
+    ban_by_grammar(row, grammar, marks, BLOCK)
+    if marks.touched is not None:
+        close(row, marks, tl.load(state + NUM_PATCHES).to(tl.int32), BLOCK)
+        tl.debug_barrier()
 
 
 @triton.jit

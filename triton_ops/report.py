@@ -13,18 +13,20 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from triton_ops import kernel
+from triton_ops import fsm, kernel
 from triton_ops.launch import (
     COLUMNS,
     KNOWN,
+    MASKS,
     TUNINGS,
     Launch,
     Shape,
@@ -42,7 +44,8 @@ CHAIN = SCALED | {
     "repetition_penalty", "presence_penalty", "frequency_penalty", "top_k", "top_p", "min_p",
 }  # fmt: skip
 INTEGERS = {
-    "width", "allowed_words", "scratch_stride", "state_stride", "patch_room", "splits",
+    "width", "allowed_words", "mask_words", "scratch_stride", "state_stride", "patch_room",
+    "splits",
 }  # fmt: skip
 INT64_COLUMNS = {
     "allowed_row", "bias_offsets", "bias_ids", "bad_words_offsets", "bad_words_starts",
@@ -50,8 +53,12 @@ INT64_COLUMNS = {
     "top_k", "slot", "position", "tokens", "prompt_length", "seed", "state", "drawn", "statuses",
 }  # fmt: skip
 TYPES = {
-    "allowed_mask": "*i32", "bias_values": "*fp32", "greedy": "*i8", "scratch": "*i32",
-    "out": "*fp32",
+    "allowed_mask": "*i32", "mask_rows": "*i32", "mask_row": "*i32", "bias_values": "*fp32",
+    "greedy": "*i8", "scratch": "*i32", "out": "*fp32",
+}  # fmt: skip
+FSM_TYPES = {
+    "state": "*i64", "tokens": "*i64", "offsets": "*i64", "data": "*u8", "transitions": "*i32",
+    "moved": "*i64", "size": "i32", "vocabulary": "i32", "BLOCK": "constexpr",
 }  # fmt: skip
 
 
@@ -116,7 +123,7 @@ def source_of(tuning: Tuning, configuration: Configuration) -> ASTSource:
     """The kernel as it is called in that configuration."""
     shape = shape_of(tuning, WIDTH, configuration.given, HISTORY, 0)
     fixed = constants(tuning, shape, configuration.launch) | {"column_stride": 1}
-    for name in (*COLUMNS, "allowed_mask"):
+    for name in (*COLUMNS, *MASKS):
         if name not in configuration.given:
             fixed[name] = None
     if configuration.sampling:
@@ -147,13 +154,23 @@ def type_of(name: str, dtype: str) -> str:
 
 
 def compile_for(target: Target, configuration: Configuration) -> Usage:
+    """What the kernel takes in that configuration."""
+    return usage_of(target, source_of(target.tuning, configuration), options(target.tuning))
+
+
+def compile_fsm(target: Target) -> Usage:
+    """What the kernel of `advance_fsm` takes."""
+    source = ASTSource(
+        fn=fsm.fold_tokens, signature=FSM_TYPES, constexprs={"BLOCK": fsm.BLOCK}, attrs={}
+    )
+    return usage_of(target, source, fsm.OPTIONS)
+
+
+def usage_of(target: Target, source: ASTSource, how: dict[str, Any]) -> Usage:
     """Compile and look what the kernel takes."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Triton 3.9 announces another default of an option we set
-        compiled = triton.compile(
-            source_of(target.tuning, configuration), target=target.chip,
-            options=options(target.tuning),
-        )  # fmt: skip
+        compiled = triton.compile(source, target=target.chip, options=how)
     shared = int(compiled.metadata.shared)
     if target.chip.backend == "hip":
         return amd_usage(compiled.asm["amdgcn"], shared)
@@ -204,6 +221,7 @@ def bytes_per_row(tuning: Tuning, configuration: Configuration) -> tuple[int, in
     reads = 1 + shape.filters + (not shape.filters or not configuration.sampling)
     moved = reads * (WIDTH * size + masks * shape.bans)
     moved += masks * (2 * shape.bans + 4 * shape.patches)  # clearing, marking, ranking
+    moved += masks * 3 * ("mask_rows" in configuration.given)  # read, and joined to the bans
     moved += HISTORY * 8 * 2 * shape.patches + shape.patch_room * 4 * 8
     moved += shape.tiles * (tuning.block // 128) * 8 + 8 * tuning.capacity * shape.filters
     if not configuration.sampling:
@@ -234,28 +252,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if chosen not in (None, target.name):
             continue
         for configuration in configurations(target.tuning):
-            failures += not report_one(target, configuration)
+            first, last = configuration.launch[:2]
+            label = f"{configuration.name:18} {configuration.dtype:5} {first}-{last}"
+            label += " draw " if configuration.sampling else " write"
+            moved, floor = bytes_per_row(target.tuning, configuration)
+            ask = partial(compile_for, target, configuration)
+            failures += not report_one(target, label, ask, f"{moved:10} {moved / floor:8.2f}")
+        failures += not report_one(target, "advance_fsm", partial(compile_fsm, target))
     print(f"{failures} failed" if failures else "no spills, no local memory")
     return 1 if failures else 0
 
 
-def report_one(target: Target, configuration: Configuration) -> bool:
+def report_one(target: Target, name: str, ask: Callable[[], Usage], cost: str = "") -> bool:
     """Compile and print one line; whether all is well."""
-    first, last = configuration.launch[:2]
-    label = f"{target.name:7} {configuration.name:18} {configuration.dtype:5} {first}-{last}"
-    label += " draw " if configuration.sampling else " write"
+    label = f"{target.name:7} {name:34}"
     try:
-        usage = compile_for(target, configuration)
+        usage = ask()
     except Exception as error:  # any failure is a line of the report
         print(f"{label} FAILED {type(error).__name__}: {str(error).splitlines()[-1]}", flush=True)
         return False
-    moved, floor = bytes_per_row(target.tuning, configuration)
     problems = problems_of(target, usage)
-    print(
-        f"{label} {usage.registers:4} {usage.shared:7} {moved:10} {moved / floor:8.2f}  "
-        + "; ".join(problems),
-        flush=True,
-    )
+    print(f"{label} {usage.registers:4} {usage.shared:7} {cost}  {'; '.join(problems)}", flush=True)
     return not problems
 
 

@@ -65,6 +65,8 @@ class Expansion(NamedTuple):
     `moves`: (first byte, last byte, move), ranges disjoint and sorted. `final`: the text may end
     here if the stack is empty. `limit`: see the module. `slices`: slices all of whose tokens this
     state accepts, coming back to a state that allows the text to go on; 0 where it is not certain.
+    `room`: of the slices exactly the tokens of at most so many code points (None: all), as where a
+    text may grow by `room` characters and no more.
     `controls`: control tokens that are taken whole, by their text (`<tool_call>`), where the
     vocabulary has them; text never matches a control token otherwise.
     """
@@ -74,6 +76,7 @@ class Expansion(NamedTuple):
     limit: int | None = None
     slices: int = 0
     controls: Sequence[tuple[str, Move]] = ()
+    room: int | None = None
 
 
 class Machine(Protocol):

@@ -6,13 +6,17 @@
     process_logits(logits, slot, position, tokens, prompt_length, seed, **arguments)
     sample_tokens(logits, slot, position, tokens, prompt_length, seed, **arguments)
 
-and returns new logits or tokens, and a status per row.
+which return new logits or tokens, and a status per row, and
+
+    advance_fsm(state, tokens, offsets, data, transitions)
+
+which takes the states of byte automata over a token each.
 
 `logits` [R, V] float32, float16 or bfloat16; `slot`, `position` [R] int64; `tokens` [B, T],
 `prompt_length`, `seed` [B] int64. `arguments` are the columns of the stages that take part; an
-absent one is an absent stage. `ORDER` says which arguments each stage owns and in which order they
-apply. `status` [R] int64 is `OK`, `EMPTY` (no token left) or `BAD` (NaN or +inf); only OK rows have
-a result.
+absent one is an absent stage; all are per request or shared but `mask_row`, which is per row.
+`ORDER` says which arguments each stage owns and in which order they apply. `status` [R] int64 is
+`OK`, `EMPTY` (no token left) or `BAD` (NaN or +inf); only OK rows have a result.
 """
 
 from __future__ import annotations
@@ -37,6 +41,7 @@ ORDER: dict[str, tuple[str, ...]] = {
     ),
     "no_repeat_ngram": ("no_repeat_ngram_size",),
     "min_new_tokens": ("min_new_tokens", "ending_offsets", "ending_ids"),
+    "grammar": ("mask_rows", "mask_row"),
     "temperature": ("temperature", "dynatemp_range", "dynatemp_exponent"),
     "top_n_sigma": ("top_n_sigma",),
     "top_h": ("top_h",),

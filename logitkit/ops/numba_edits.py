@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from logitkit.ops.numba_bits import internal
-from logitkit.ops.numba_row import block_of
+from logitkit.ops.numba_row import NONE, block_of, value_at
 from logitkit.ops.reference_edits import LOG_FLOAT_MAX
 
 TOUCHED, UNUSABLE = np.uint8(1), np.uint8(2)  # what `dirty` says of a block
@@ -38,6 +38,25 @@ def allow(y, dirty, mask):
         for bit in range(min(32, width - 32 * w)):
             if (word >> np.int32(bit)) & np.int32(1) == 0:
                 y[32 * w + bit] = -np.inf
+
+
+@internal()
+def unmask(y, width, ids, words, halves, start, kind):
+    """Give these entries of a row loaded with a mask the values of the logits."""
+    for i in range(ids.shape[0]):
+        if ids[i] < width:
+            y[ids[i]] = value_at(words, halves, start + ids[i], kind)
+
+
+@internal()
+def mask_again(y, width, ids, mask):
+    """Mask those of the entries that `mask` does not allow; their blocks are marked if changed."""
+    for i in range(ids.shape[0]):
+        if ids[i] < width:
+            w = ids[i] // 32
+            word = mask[w] if w < mask.shape[0] else np.int32(0)
+            if (word >> np.int32(ids[i] % 32)) & np.int32(1) == 0:
+                y[ids[i]] = NONE
 
 
 @internal()

@@ -99,6 +99,8 @@ class Arguments(NamedTuple):
     min_new_tokens: Any
     ending_offsets: Any
     ending_ids: Any
+    mask_rows: Any
+    mask_row: Any
     temperature: Any
     dynatemp_range: Any
     dynatemp_exponent: Any
@@ -115,8 +117,27 @@ class Arguments(NamedTuple):
 
 
 @internal()
+def _biased(a, slot):
+    """The ids whose logits get a constant."""
+    if a.bias_offsets.shape[0]:
+        return a.bias_ids[a.bias_offsets[slot] : a.bias_offsets[slot + 1]]
+    return a.bias_ids
+
+
+@internal()
+def _changes_values(a):
+    """Whether a rule may give some entry another value than -inf."""
+    penalties = a.repetition_penalty.shape[0] + a.presence_penalty.shape[0]
+    others = a.frequency_penalty.shape[0] + a.dry_multiplier.shape[0] + a.bias_offsets.shape[0]
+    return penalties + others > 0
+
+
+@internal()
 def _edit(s, a, slot, history, prompt_length):
-    """Every rule that changes single logits; whether anything may have changed."""
+    """Every rule that changes single logits; whether anything may have changed.
+
+    The grammar is not among them: what it does not allow is masked when the row is loaded.
+    """
     y, dirty, touched = s.y[: s.counts.shape[0]], s.dirty, False
     if a.allowed_row.shape[0] and a.allowed_row[slot] >= 0:
         numba_edits.allow(y, dirty, a.allowed_mask[a.allowed_row[slot]])
@@ -268,14 +289,27 @@ def _make_run_rows(digest: str) -> Any:
                  prompt_length, seed, a, s, out, drawn, status):  # fmt: skip
         """Rows `first` to `last`: fill `drawn` if `out` has no rows, else `out`; and `status`."""
         assert len(digest) > 0
+        everything = np.empty(0, np.int32)
         for r in range(first, last):
-            request, place = slot[r], position[r]
-            top, has_nan = numba_row.load(s.y, s.maxima, words, halves, r * stride, width, kind)
+            request, place, start = slot[r], position[r], r * stride
+            mask = everything
+            if a.mask_row.shape[0] and a.mask_row[r] != 0:
+                mask = a.mask_rows[a.mask_row[r]]
+            top, bad = numba_row.load(s.y, s.maxima, words, halves, start, width, kind, mask)
             status[r], drawn[r] = BAD, -1
-            if has_nan or top == ALL:
+            if bad:
                 continue
             history = tokens[request, :place]
-            if _edit(s, a, request, history, prompt_length[request]):
+            biased = _biased(a, request)
+            reset = mask.shape[0] > 0 and _changes_values(a)
+            if reset:  # for the edits, so that an overflow is seen in what is masked, too
+                numba_edits.unmask(s.y, width, biased, words, halves, start, kind)
+                numba_edits.unmask(s.y, width, history, words, halves, start, kind)
+            touched = _edit(s, a, request, history, prompt_length[request])
+            if reset:
+                numba_edits.mask_again(s.y, width, biased, mask)
+                numba_edits.mask_again(s.y, width, history, mask)
+            if touched:
                 top, bad = numba_row.retake_maxima(s.y, s.maxima, s.dirty)
                 if bad:
                     continue

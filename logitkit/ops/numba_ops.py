@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from logitkit.ops import ORDER
+from logitkit.ops.numba_fsm import fold_tokens
 from logitkit.ops.numba_kernel import Arguments, Scratch, make_scratch, run_rows
 from logitkit.ops.numba_row import BFLOAT16, FLOAT16, FLOAT32
 
@@ -30,7 +31,11 @@ WORK_PER_THREAD = 300_000  # logits; below, a second thread costs more than it b
 _KINDS = {torch.float32: FLOAT32, torch.bfloat16: BFLOAT16, torch.float16: FLOAT16}
 _NO_WORDS, _NO_HALVES = np.empty(0, np.int32), np.empty(0, np.int16)
 _NO_OUTPUT = np.empty((0, 0), np.float32)
-_DTYPES = {"allowed_mask": np.int32, "bias_values": np.float32, "greedy": np.bool_}
+_MASKS = {"allowed_mask", "mask_rows"}
+_DTYPES = {
+    "allowed_mask": np.int32, "mask_rows": np.int32, "mask_row": np.int32,
+    "bias_values": np.float32, "greedy": np.bool_,
+}  # fmt: skip
 _FLOATS = {
     "repetition_penalty", "presence_penalty", "frequency_penalty", "dry_multiplier", "dry_base",
     "temperature", "dynatemp_range", "dynatemp_exponent", "top_n_sigma", "top_h", "top_p", "min_p",
@@ -38,7 +43,7 @@ _FLOATS = {
 }  # fmt: skip
 _ABSENT: dict[str, np.ndarray[Any, Any]] = {
     name: np.empty(
-        (0, 0) if name == "allowed_mask" else 0,
+        (0, 0) if name in _MASKS else 0,
         np.float64 if name in _FLOATS else _DTYPES.get(name, np.int64),
     )
     for name in Arguments._fields
@@ -73,6 +78,18 @@ def sample_tokens(
 ) -> tuple[Tensor, Tensor]:
     """The twin of `reference.sample_tokens`: tokens [R] int64 and status [R]; writes no logits."""
     return _launch(logits, slot, position, tokens, prompt_length, seed, arguments, _NO_OUTPUT)
+
+
+def advance_fsm(
+    state: Tensor, tokens: Tensor, offsets: Tensor, data: Tensor, transitions: Tensor
+) -> Tensor:
+    """The twin of `reference.advance_fsm`: states [B] int64."""
+    moved = torch.empty(state.shape, dtype=torch.int64)
+    fold_tokens(
+        state.contiguous().numpy(), tokens.contiguous().numpy(), offsets.numpy(), data.numpy(),
+        transitions.numpy(), moved.numpy(),
+    )  # fmt: skip
+    return moved
 
 
 def _launch(

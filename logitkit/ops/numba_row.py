@@ -13,6 +13,7 @@ from logitkit.ops.numba_bits import (
     exp_nonpositive,
     float_from_bits,
     internal,
+    keep_bits,
     order_key,
     value_of,
 )
@@ -20,10 +21,11 @@ from logitkit.ops.numba_bits import (
 LANES = 64
 DEPTH = 16
 CHUNK = LANES * DEPTH
+CHUNK_WORDS = CHUNK // 32  # of a mask
 WAYS = 4  # histograms are kept this often: additions to one bucket would wait for each other
 FLOAT32, BFLOAT16, FLOAT16 = 0, 1, 2
 NEAR, FAR = np.float32(4.0), np.float32(9.0)  # nats below the maximum
-NONE = np.float32(-np.inf)
+NONE, ALL = np.float32(-np.inf), np.float32(np.inf)
 
 
 @internal()
@@ -32,54 +34,75 @@ def block_of(token):
 
 
 @internal()
-def load(y, maxima, words, halves, start, width, kind):
-    """Fill the scratch row and its maxima from the logits.
+def load(y, maxima, words, halves, start, width, kind, mask):
+    """Fill the scratch row and its maxima from the logits, less what `mask` does not allow.
 
-    Returns the largest value and whether there is a NaN (which no maximum shows reliably).
+    `mask` int32 has a bit per token; with no words it allows all. Returns the largest value that is
+    left, and whether any logit is NaN or +inf, allowed or not.
     """
-    has_nan = False
+    bad = False
     for c in range(y.shape[0] // CHUNK):
         chunk = y[c * CHUNK : (c + 1) * CHUNK]
         first, size = start + c * CHUNK, min(CHUNK, width - c * CHUNK)
         if kind == FLOAT32:
-            has_nan |= _copy_words(chunk, words[first : first + size])
+            bad |= _copy_words(chunk, words[first : first + size])
         elif kind == BFLOAT16:
-            has_nan |= _copy_bfloat16(chunk, halves[first : first + size])
+            bad |= _copy_bfloat16(chunk, halves[first : first + size])
         else:
-            has_nan |= _copy_float16(chunk, halves[first : first + size])
+            bad |= _copy_float16(chunk, halves[first : first + size])
         chunk[size:] = NONE
+        if mask.shape[0]:
+            _mask_chunk(chunk, mask[c * CHUNK_WORDS : (c + 1) * CHUNK_WORDS])
         chunk_maxima(chunk, maxima[c * LANES : (c + 1) * LANES])
-    return largest(maxima), has_nan
+    return largest(maxima), bad
 
 
 @internal()
 def _copy_words(chunk, x):
-    has_nan = 0
+    bad = 0
     for i in range(x.shape[0]):
         value = float_from_bits(x[i])
         chunk[i] = value
-        has_nan |= value != value
-    return has_nan != 0
+        bad |= not value < ALL
+    return bad != 0
 
 
 @internal()
 def _copy_bfloat16(chunk, x):
-    has_nan = 0
+    bad = 0
     for i in range(x.shape[0]):
         value = float_from_bits(np.int32(x[i]) << np.int32(16))
         chunk[i] = value
-        has_nan |= value != value
-    return has_nan != 0
+        bad |= not value < ALL
+    return bad != 0
 
 
 @internal()
 def _copy_float16(chunk, x):
-    has_nan = 0
+    bad = 0
     for i in range(x.shape[0]):
         value = _from_half(np.int32(x[i]))
         chunk[i] = value
-        has_nan |= value != value
-    return has_nan != 0
+        bad |= not value < ALL
+    return bad != 0
+
+
+@internal()
+def _mask_chunk(chunk, mask):
+    """Mask the entries of a chunk whose bits are not set; its last words may be missing."""
+    for w in range(mask.shape[0]):
+        keep_bits(chunk, 32 * w, mask[w])
+    chunk[32 * mask.shape[0] :] = NONE
+
+
+@internal()
+def value_at(words, halves, index, kind):
+    """One logit as float32."""
+    if kind == FLOAT32:
+        return float_from_bits(words[index])
+    if kind == BFLOAT16:
+        return float_from_bits(np.int32(halves[index]) << np.int32(16))
+    return _from_half(np.int32(halves[index]))
 
 
 @internal()

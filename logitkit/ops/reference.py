@@ -75,6 +75,27 @@ def sample_tokens(
     return torch.where(status == OK, best, -1), status
 
 
+def advance_fsm(
+    state: Tensor, tokens: Tensor, offsets: Tensor, data: Tensor, transitions: Tensor
+) -> Tensor:
+    """The states of byte automata after a token each, [B] int64; -1 is dead and stays so.
+
+    `state`, `tokens` [B] int64; `offsets` [V + 1] int64 and `data` uint8 are the bytes of every
+    token; `transitions` [S, 256] int32 is the state behind a byte, -1 where it is refused. A token
+    without bytes, or none of the V, is refused.
+    """
+    known = (tokens >= 0) & (tokens < len(offsets) - 1)
+    token = torch.where(known, tokens, 0)
+    first, last = offsets[token], offsets[token + 1]
+    length = torch.where(known, last - first, 0)
+    state = torch.where(length > 0, state, -1)
+    for i in range(int(length.max()) if len(length) else 0):
+        more = (i < length) & (state >= 0)
+        byte = data[torch.where(more, first + i, 0)].long()
+        state = torch.where(more, transitions[state.clamp_min(0), byte].long(), state)
+    return state
+
+
 def exempt_greedy(filtered: Tensor, logits: Tensor, rows: Rows) -> Tensor:
     """A filter's result, but the unfiltered logits for requests with temperature 0."""
     return torch.where(rows["greedy"], logits, filtered) if "greedy" in rows.columns else filtered

@@ -24,11 +24,8 @@ def allowed_token_ids(logits: Tensor, rows: Rows) -> Tensor:
     `allowed_row` -1 allows everything.
     """
     row = rows["allowed_row"]  # [R, 1]
-    token = torch.arange(logits.shape[-1], device=logits.device)
-    words = rows.columns["allowed_mask"][row.clamp_min(0).squeeze(-1)]  # [R, W] int32
-    known = token < 32 * words.shape[-1]  # the mask need not be as wide as the logits
-    allowed = (words[:, (token // 32).clamp_max(words.shape[-1] - 1)] >> (token % 32)) & known
-    return logits.masked_fill((row >= 0) & (allowed == 0), -torch.inf)
+    words = rows.columns["allowed_mask"][row.clamp_min(0).squeeze(-1)]
+    return logits.masked_fill((row >= 0) & ~_bits(words, logits.shape[-1]), -torch.inf)
 
 
 def logit_bias(logits: Tensor, rows: Rows) -> Tensor:
@@ -165,6 +162,17 @@ def min_new_tokens(logits: Tensor, rows: Rows) -> Tensor:
     return logits
 
 
+def grammar(logits: Tensor, rows: Rows) -> Tensor:
+    """Mask what the row's grammar does not allow: bit t % 32 of word t // 32 of its mask.
+
+    The mask of row r is `mask_rows[mask_row[r]]`, whose ids beyond its words are not allowed; mask
+    0 allows everything. `mask_row` [R] belongs to the rows, not to their requests.
+    """
+    row = rows.columns["mask_row"]
+    allowed = _bits(rows.columns["mask_rows"][row], logits.shape[-1])
+    return logits.masked_fill((row != 0)[:, None] & ~allowed, -torch.inf)
+
+
 def temperature(logits: Tensor, rows: Rows) -> Tensor:
     """Divide by the temperature; at 0 only the first of the largest logits stays.
 
@@ -213,6 +221,13 @@ def row_sum(values: Tensor) -> Tensor:
     if values.device.type != "cpu" or not len(values):
         return values.sum(-1, keepdim=True)
     return torch.stack([row.sum() for row in values])[:, None]
+
+
+def _bits(words: Tensor, width: int) -> Tensor:
+    """Masks [R, W] int32 as bool [R, width]; they need not be as wide as the logits."""
+    token = torch.arange(width, device=words.device)
+    known = token < 32 * words.shape[-1]
+    return ((words[:, (token // 32).clamp_max(words.shape[-1] - 1)] >> (token % 32)) & known) != 0
 
 
 def _history(rows: Rows, r: int) -> list[int]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from logitkit.errors import GrammarError
 from logitkit.params.checks import (
     DIVISOR_MIN,
     Check,
@@ -33,6 +34,7 @@ from logitkit.params.checks import (
     text,
     token_id,
 )
+from logitkit.params.structured import KINDS, in_field, spec
 
 
 def _extra(value: Any) -> FrozenDict[str, Any]:
@@ -61,7 +63,7 @@ class Field:
 _FLOAT = "3.4e38 (float32)"
 _INT = "2**31 - 1"
 _IDS = f"token ids from 0 to {_INT}"
-_STRUCTURED = "at most one structured field; none is served by this version"
+_ONE = "one structured field at most"
 
 FIELDS: dict[str, Field] = {
     "temperature": Field(
@@ -276,11 +278,36 @@ FIELDS: dict[str, Field] = {
         "bends the way from entropy to temperature",
         "llama.cpp",
     ),
-    "json_schema": Field(anything, _STRUCTURED, "the text is JSON of this schema", "SGLang"),
-    "regex": Field(anything, _STRUCTURED, "the text matches this expression", "SGLang"),
-    "ebnf": Field(anything, _STRUCTURED, "the text follows this grammar", "SGLang"),
-    "choice": Field(anything, _STRUCTURED, "the text is one of these", "vLLM"),
-    "structural_tag": Field(anything, _STRUCTURED, "tagged parts follow their schema", "SGLang"),
+    "json_schema": Field(
+        spec("json_schema"),
+        f"a schema (dict, bool, JSON text), a pydantic model or type, or lk.JsonSchema; {_ONE}",
+        "the text is JSON that the schema accepts",
+        "SGLang",
+    ),
+    "regex": Field(
+        spec("regex"),
+        f"a pattern or lk.Regex; {_ONE}",
+        "the pattern matches the whole text",
+        "SGLang",
+    ),
+    "ebnf": Field(
+        spec("ebnf"),
+        f"a grammar with the rule root, or lk.Ebnf; {_ONE}",
+        "the grammar derives the text",
+        "SGLang",
+    ),
+    "choice": Field(
+        spec("choice"),
+        f"a non-empty sequence of strings or lk.Choice; {_ONE}",
+        "the text is one of these",
+        "vLLM",
+    ),
+    "structural_tag": Field(
+        spec("structural_tag"),
+        f"a structure (dict or JSON text) or lk.StructuralTag; {_ONE}",
+        "the tagged parts of the text follow their schemas",
+        "SGLang",
+    ),
     "extra": Field(
         _extra,
         "names that are no field of SamplingParams, to values of any type",
@@ -288,9 +315,13 @@ FIELDS: dict[str, Field] = {
         "logitkit",
     ),
 }
-STRUCTURED_FIELDS = ("json_schema", "regex", "ebnf", "choice", "structural_tag")
+STRUCTURED_FIELDS = tuple(KINDS)
 
-_EOS = Field(entries(token_id, lone=int), _IDS, "end-of-text tokens", "transformers")
+# What `resolve` adds to them.
+_RESOLVED = {
+    "eos_token_ids": Field(entries(token_id, lone=int), _IDS, "end-of-text tokens", "transformers"),
+    "grammar": Field(anything, "a compiled grammar", "what the text must follow", "logitkit"),
+}
 
 
 def checked(name: str, value: Any, neutral: Any) -> Any:
@@ -298,9 +329,11 @@ def checked(name: str, value: Any, neutral: Any) -> Any:
 
     Raises ValueError with the field, the value, the reason, the allowed range and the remedy.
     """
-    field = _EOS if name == "eos_token_ids" else FIELDS[name]
+    field = _RESOLVED[name] if name in _RESOLVED else FIELDS[name]
     try:
         return field.check(value)
+    except GrammarError as error:
+        raise in_field(name, error) from None
     except ValueError as error:
         raise ValueError(
             f"`{name}` is {shown(value)}: {error}. Allowed: {field.allowed}. "

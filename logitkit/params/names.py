@@ -6,7 +6,7 @@ Tables and their sentences, below `spellings` and `generation_config`; no value 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 SPELLINGS = {
@@ -53,7 +53,6 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "logits_processors": ((), []),
     "guided_whitespace_pattern": (),
     "guided_decoding_backend": (),
-    "guided_json_object": (False,),
     "echo": (False,),
     "suffix": ("",),
     "mirostat": (0,),
@@ -163,15 +162,3 @@ def unknown_fields(names: Iterable[Any], known: Iterable[str]) -> list[str]:
             else f"unknown field `{name}`; a parameter of your own stage goes into `extra`."
         )
     return sentences
-
-
-def structured_problem(names: Sequence[str]) -> str:
-    """What to say to structured output, asked for under these `names` (as the user wrote them)."""
-    quoted = " and ".join(f"`{name}`" for name in names)
-    if len(names) > 1:
-        return f"{quoted} are given: at most one of them may be. Keep one."
-    return (
-        f"{quoted} is given, but structured output is not available in this version. Leave the "
-        "field out and check the text that comes back, or ban tokens with `allowed_token_ids` and "
-        "`logit_bias`."
-    )

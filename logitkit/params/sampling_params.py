@@ -1,8 +1,8 @@
 """`SamplingParams`, what one request wants, and `resolve`, which readies it for one vocabulary.
 
 The first module in line: everything else reads it, and it reads only its own parts,
-`fields` (the checks), `names`, `spellings` and `generation_config` (other systems' spellings)
-and `words` (words as ids).
+`fields` (the checks), `names`, `spellings` and `generation_config` (other systems' spellings),
+`words` (words as ids) and `structured` (the grammars).
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Self
 
+from logitkit.grammar import CompiledGrammar, Vocabulary
 from logitkit.params.checks import FrozenDict
 from logitkit.params.fields import FIELDS, STRUCTURED_FIELDS, checked
 from logitkit.params.generation_config import request_fields
-from logitkit.params.names import structured_problem, unknown_fields
+from logitkit.params.names import unknown_fields
 from logitkit.params.spellings import plain_fields, spelled_fields
+from logitkit.params.structured import compiled, named
 from logitkit.params.words import bad_word_sequences, breaker_sequences, check_tokenizer
 
 
@@ -104,8 +106,8 @@ class SamplingParams:
                 "token or lift a ban."
             )
         structured = [name for name in STRUCTURED_FIELDS if getattr(self, name) is not None]
-        if structured:
-            raise ValueError(structured_problem(structured))
+        if len(structured) > 1:
+            raise ValueError(named(structured))
 
     def _set_fields(self) -> dict[str, Any]:
         """The fields that differ from their defaults."""
@@ -120,7 +122,8 @@ class SamplingParams:
         """The fields that differ from their defaults, in values that strict JSON has.
 
         `from_dict` gives the same object back. A ban in `logit_bias` is the string "-inf". Raises
-        ValueError naming a value in `extra` that JSON does not have.
+        ValueError naming a value in `extra` that JSON does not have, and a structured field with
+        options of its own (`lk.JsonSchema(schema, whitespace=...)`).
         """
         return plain_fields(self._set_fields())
 
@@ -165,10 +168,17 @@ class ResolvedParams(SamplingParams):
 
     The library makes these with `resolve`; users make `SamplingParams`. `bad_words` is empty (its
     sequences are in `bad_words_ids`), `dry_sequence_breakers` holds only ids and is empty where
-    DRY is off, `eos_token_ids` are the model's.
+    DRY is off, `eos_token_ids` are the model's (with a grammar its vocabulary's), `grammar` is the
+    structured field compiled.
     """
 
     eos_token_ids: tuple[int, ...] = ()
+    grammar: CompiledGrammar | None = None
+
+    @property
+    def ending_eos_ids(self) -> tuple[int, ...]:
+        """The eos ids that end the request: behind the end of a grammar nothing may follow."""
+        return () if self.ignore_eos and self.grammar is None else self.eos_token_ids
 
 
 def resolve(
@@ -177,11 +187,16 @@ def resolve(
     tokenizer: Any = None,
     eos_token_ids: int | Iterable[int] = (),
     vocab_size: int | None = None,
+    vocabulary: Vocabulary | None = None,
 ) -> ResolvedParams:
     """`params` for one vocabulary: words as token ids, every id below `vocab_size` (if given).
 
+    A structured field is compiled once `vocab_size` is known, over `vocabulary` or else over the
+    tokenizer's with these eos ids.
+
     Raises ValueError naming the field if a tokenizer is needed and absent, if a bad word has no
-    tokens, if `vocab_size` is not positive, or if an id lies outside the vocabulary.
+    tokens, if `vocab_size` is not positive, or if an id lies outside the vocabulary; GrammarError
+    if a structured field cannot be enforced.
     """
     values = {field.name: getattr(params, field.name) for field in fields(SamplingParams)}
     values["eos_token_ids"] = eos = checked("eos_token_ids", eos_token_ids, ())
@@ -203,6 +218,9 @@ def resolve(
             if ids in given or vocab_size is None or all(token < vocab_size for token in ids)
         )
     values["dry_sequence_breakers"] = breakers
+    grammar = compiled(params, tokenizer, eos, vocab_size, vocabulary)
+    if grammar is not None:
+        values.update(grammar=grammar, eos_token_ids=grammar.vocabulary.eos_token_ids)
     resolved = ResolvedParams(**values)
     if vocab_size is not None:
         _check_ids(resolved, vocab_size)

@@ -13,13 +13,8 @@ from typing import Any
 
 from logitkit.params.checks import FrozenDict
 from logitkit.params.fields import STRUCTURED_FIELDS
-from logitkit.params.names import (
-    SPELLINGS,
-    TRANSPORT,
-    UNSUPPORTED,
-    structured_problem,
-    unknown_fields,
-)
+from logitkit.params.names import SPELLINGS, TRANSPORT, UNSUPPORTED, unknown_fields
+from logitkit.params.structured import KINDS, named, plain
 
 # names that say how to constrain, inside vLLM's `structured_outputs` and OpenAI's `response_format`
 _STRUCTURED = {
@@ -30,8 +25,13 @@ _STRUCTURED = {
     "structural_tag": "structural_tag",
 }
 # Fields that are taken apart before their names are looked up.
-_OPENED = ("response_format", "structured_outputs", "guided_decoding", "top_logprobs")
+_OPENED = (
+    "response_format", "structured_outputs", "guided_decoding", "guided_json_object",
+    "top_logprobs",
+)  # fmt: skip
 _ANY_OBJECT = {"type": "object"}
+# What OpenAI's `json_schema` holds besides the schema; a schema is always enforced here.
+_LABELS = {"name", "description", "strict"}
 
 
 def spelled_fields(mapping: Mapping[str, Any], own: Iterable[str]) -> dict[str, Any]:
@@ -63,9 +63,8 @@ def spelled_fields(mapping: Mapping[str, Any], own: Iterable[str]) -> dict[str, 
             pairs = " and ".join(f"`{name}` = {value!r}" for name, value in spelled.items())
             problems.append(f"{pairs} are both `{field}` and disagree: keep one.")
     structured = [name for name in STRUCTURED_FIELDS if name in given]
-    if structured:
-        spelled_as = dict.fromkeys(next(iter(given[name])) for name in structured)
-        problems.append(structured_problem(list(spelled_as)))
+    if len(structured) > 1:
+        problems.append(named([next(iter(given[name])) for name in structured]))
     problems = unknown_fields(unknown, [*own, *SPELLINGS, *UNSUPPORTED]) + problems
     if problems:
         raise ValueError(" ".join(problems))
@@ -80,7 +79,9 @@ def _opened(mapping: Mapping[str, Any], problems: list[str]) -> Iterator[tuple[s
         if name == "response_format":
             yield from ((name, *item) for item in _response_format(value, problems))
         elif name in ("structured_outputs", "guided_decoding"):
-            yield from ((name, *item) for item in _structured_outputs(name, value, problems))
+            yield from _structured_outputs(name, value, problems)
+        elif name == "guided_json_object":
+            yield name, "json_schema", _ANY_OBJECT if value else None
         elif name == "logprobs" and isinstance(value, bool):
             # OpenAI's chat form: a switch, with the number beside it
             yield name, name, (mapping.get("top_logprobs") or 0) if value else None
@@ -98,12 +99,17 @@ def _opened(mapping: Mapping[str, Any], problems: list[str]) -> Iterator[tuple[s
 
 def _response_format(value: Any, problems: list[str]) -> Iterator[tuple[str, Any]]:
     kind = value.get("type") if isinstance(value, Mapping) else None
-    if kind == "json_object":
-        yield "json_schema", value.get("schema") or _ANY_OBJECT
-    elif kind == "json_schema":
-        holder = value.get("json_schema")
-        holder = holder if isinstance(holder, Mapping) else value
-        yield "json_schema", holder.get("schema") or _ANY_OBJECT
+    if kind in ("json_object", "json_schema"):
+        inner = value.get("json_schema")
+        holder = inner if isinstance(inner, Mapping) else value
+        odd = sorted(set(holder) - _LABELS - {"type", "schema", "json_schema"})
+        schema = holder.get("schema")
+        if odd:
+            problems.append(f"`response_format` holds {odd}, which cannot be honoured.")
+        elif schema is None and kind == "json_schema":
+            problems.append("`response_format` has the type 'json_schema' and holds no `schema`.")
+        else:
+            yield "json_schema", _ANY_OBJECT if schema is None else schema
     elif kind == "structural_tag":
         yield "structural_tag", value
     elif kind != "text":
@@ -113,15 +119,18 @@ def _response_format(value: Any, problems: list[str]) -> Iterator[tuple[str, Any
         )
 
 
-def _structured_outputs(name: str, value: Any, problems: list[str]) -> Iterator[tuple[str, Any]]:
+def _structured_outputs(
+    name: str, value: Any, problems: list[str]
+) -> Iterator[tuple[str, str, Any]]:
     if not isinstance(value, Mapping):
         problems.append(f"`{name}` is {value!r}: give a mapping with one of {list(_STRUCTURED)}.")
         return
     for key, entry in value.items():
+        place = f"{name}[{key!r}]"
         if key in _STRUCTURED:
-            yield _STRUCTURED[key], entry
+            yield place, _STRUCTURED[key], entry
         elif key == "json_object" and entry:
-            yield "json_schema", _ANY_OBJECT
+            yield place, "json_schema", _ANY_OBJECT
         elif entry:
             problems.append(f"`{name}` holds `{key}` = {entry!r}, which cannot be honoured.")
 
@@ -159,7 +168,10 @@ def plain_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     Raises ValueError that names a value which strict JSON does not have.
     """
     result = {name: value for name, value in values.items() if name != "logit_bias"}
-    result = {name: _plain(name, value) for name, value in result.items()}
+    result = {
+        name: plain(name, value) if name in KINDS else _plain(name, value)
+        for name, value in result.items()
+    }
     if "logit_bias" in values:
         result["logit_bias"] = {
             str(token): "-inf" if bias == -math.inf else bias

@@ -8,6 +8,7 @@ from logitkit.stages.cutoffs import EpsilonCutoff, EtaCutoff, TopH, TopNSigma, T
 from logitkit.stages.filters import MinP, TopK, TopP
 from logitkit.stages.penalties import FrequencyPenalty, PresencePenalty, RepetitionPenalty
 from logitkit.stages.repeats import Dry, NoRepeatNgram
+from logitkit.stages.structured import Grammar
 from logitkit.stages.temperature import Temperature
 
 DEFAULT_STAGES = (
@@ -20,6 +21,7 @@ DEFAULT_STAGES = (
     Dry(),
     NoRepeatNgram(),
     MinNewTokens(),
+    Grammar(),
     Temperature(),
     TopNSigma(),
     TopH(),
@@ -40,6 +42,7 @@ __all__ = [
     "EpsilonCutoff",
     "EtaCutoff",
     "FrequencyPenalty",
+    "Grammar",
     "LogitBias",
     "MinNewTokens",
     "MinP",

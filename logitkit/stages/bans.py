@@ -109,5 +109,4 @@ class MinNewTokens(BuiltinStage):
 
 def ending_ids(params: ResolvedParams) -> list[int]:
     """The tokens that end this request by themselves."""
-    eos = () if params.ignore_eos else params.eos_token_ids
-    return sorted({*eos, *params.stop_token_ids})
+    return sorted({*params.ending_eos_ids, *params.stop_token_ids})

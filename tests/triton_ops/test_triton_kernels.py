@@ -150,7 +150,7 @@ def test_keys_order_as_the_numbers_do() -> None:
 
 
 def test_the_names_and_signatures_are_those_of_the_other_backends() -> None:
-    for name in ("process_logits", "sample_tokens"):
+    for name in ("process_logits", "sample_tokens", "advance_fsm"):
         want = inspect.signature(getattr(reference, name))
         assert inspect.signature(getattr(triton_ops, name)) == want
     assert triton_ops.BACKEND == "triton"

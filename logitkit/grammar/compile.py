@@ -1,0 +1,116 @@
+"""`compile_grammar`: a spec and a vocabulary to a grammar; results are kept while there is room."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from logitkit.errors import GrammarError
+from logitkit.grammar.arena import VocabularyLike
+from logitkit.grammar.machine import Budget, Context, Machine
+from logitkit.grammar.matcher import CompiledGrammar
+from logitkit.grammar.spec import Choice, Ebnf, JsonSchema, Regex, Spec, StructuralTag
+
+# Front ends are loaded when one is asked for.
+BUILDERS: dict[type[Spec], tuple[str, str]] = {
+    Regex: ("logitkit.grammar.strings", "build_regex"),
+    JsonSchema: ("logitkit.grammar.json_schema", "build"),
+    Ebnf: ("logitkit.grammar.ebnf", "build"),
+    Choice: ("logitkit.grammar.choice", "build"),
+    StructuralTag: ("logitkit.grammar.structural_tag", "build"),
+}
+CACHE_BYTES = 256 * 2**20
+COUNTED_EVERY = 16  # compilations between two looks at the bytes
+
+Key = tuple[Any, ...]
+
+_lock = threading.Lock()
+_cache: OrderedDict[Key, CompiledGrammar] = OrderedDict()
+_running: dict[Key, Future[CompiledGrammar]] = {}
+_since_counted = 0
+
+
+def compile_grammar(
+    spec: Spec, vocabulary: VocabularyLike, budget: Budget | None = None
+) -> CompiledGrammar:
+    """The grammar of a spec over a vocabulary; only its start is explored.
+
+    The same question gets the same object while it is kept. Threads may call this at once. Raises
+    GrammarError: wrong, not enforceable, over budget, or a language without any text.
+    """
+    if type(spec) not in BUILDERS:
+        names = ", ".join(kind.__name__ for kind in BUILDERS)
+        raise GrammarError(f"spec must be one of {names}, not {type(spec).__name__}")
+    budget = dataclasses.replace(budget or Budget())
+    limits = (getattr(budget, field.name) for field in dataclasses.fields(budget) if field.init)
+    key = (spec.identity, vocabulary.identity, *limits)
+    with _lock:
+        found = _cache.get(key)
+        if found is not None:
+            _cache.move_to_end(key)
+            return found
+        running = _running.get(key)
+        if running is None:
+            mine = _running[key] = Future()
+    if running is not None:
+        return running.result()
+    try:
+        grammar = _compile(spec, vocabulary, budget)
+    except BaseException as error:
+        with _lock:
+            del _running[key]
+        mine.set_exception(error)
+        raise
+    with _lock:
+        del _running[key]
+        _keep(key, grammar)
+    mine.set_result(grammar)
+    return grammar
+
+
+def compile_grammars(
+    specs: Sequence[Spec], vocabulary: VocabularyLike, budget: Budget | None = None
+) -> list[CompiledGrammar]:
+    """`compile_grammar` for several specs, in threads; raises the first one's error."""
+    if not specs:
+        return []
+    with ThreadPoolExecutor(min(len(specs), os.cpu_count() or 1)) as pool:
+        return list(pool.map(lambda spec: compile_grammar(spec, vocabulary, budget), specs))
+
+
+def clear_cache() -> None:
+    """Forget the kept grammars; those in use live on."""
+    with _lock:
+        _cache.clear()
+
+
+def _compile(spec: Spec, vocabulary: VocabularyLike, budget: Budget) -> CompiledGrammar:
+    module, name = BUILDERS[type(spec)]
+    build = getattr(importlib.import_module(module), name)
+    budget.start()
+    machine: Machine = build(spec, Context(vocabulary.horizon, vocabulary.alphabet, budget))
+    grammar = CompiledGrammar(machine, vocabulary, budget, spec)
+    if grammar.is_empty:
+        raise GrammarError(f"{type(spec).__name__}: no text at all matches")
+    budget.deadline = 0.0  # what is explored later has all the time it needs
+    return grammar
+
+
+def _keep(key: Key, grammar: CompiledGrammar) -> None:
+    """Put a grammar into the cache, and now and then drop those used longest ago."""
+    global _since_counted
+    _cache[key] = grammar
+    _since_counted += 1
+    if _since_counted < COUNTED_EVERY:
+        return
+    _since_counted = 0
+    held = sum(grammar.nbytes for grammar in _cache.values())
+    while held > CACHE_BYTES and len(_cache) > 1:
+        _, dropped = _cache.popitem(last=False)
+        held -= dropped.nbytes

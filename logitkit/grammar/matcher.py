@@ -1,0 +1,257 @@
+"""`CompiledGrammar`, what `compile_grammar` returns, and `Matcher`, one text that follows it.
+
+A matcher is a configuration of the arena and the configurations before it. What single calls find
+out is remembered in `Position` objects, a graph in plain Python, as a dictionary is faster to ask
+than a kernel is to call; batches (`matcher_batch`) go to the kernels directly.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from logitkit.grammar.arena import Arena, Configuration, VocabularyLike, arena_of
+from logitkit.grammar.machine import Budget, Machine
+from logitkit.grammar.memory import STOPPED
+from logitkit.grammar.spec import Spec
+from logitkit.grammar.table import Made, Table, make_table, renewed
+from logitkit.grammar.warm import Warming, warm
+
+POSITIONS = 1 << 16  # remembered for single calls, per grammar
+
+
+class Position:
+    """A configuration, and what was found out about it."""
+
+    __slots__ = ("complete", "configuration", "next", "place")
+
+    def __init__(self, configuration: Configuration) -> None:
+        self.configuration = configuration
+        self.next: dict[int, Position] = {}
+        self.place = (-1, -1)  # generation of the store, row
+        self.complete: bool | None = None
+
+
+class CompiledGrammar:
+    """A grammar over a vocabulary; shared by any number of matchers and threads.
+
+    `start` is the configuration to begin with, for the batch functions of `arena`. `is_regular`: no
+    recursion, so `table` may put all of it on a device.
+    """
+
+    def __init__(
+        self, machine: Machine, vocabulary: VocabularyLike, budget: Budget, spec: Spec | None = None
+    ) -> None:
+        self.spec, self.vocabulary, self.budget = spec, vocabulary, budget
+        self.is_regular = not machine.has_stack
+        self.arena: Arena = arena_of(vocabulary)
+        self.program = self.arena.add(machine, budget)
+        self.arena.tie(self.program, self)
+        state, node, counter = self.arena.start(self.program).tolist()
+        self.start: Configuration = (state, node, counter)
+        self._positions: dict[Configuration, Position] = {}
+        self._table: Made | None = None
+        self._table_tried, self._table_lock = False, threading.Lock()
+        self._warming: Warming | None = None
+
+    def matcher(self) -> Matcher:
+        """A matcher at the start."""
+        return Matcher(self)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> CompiledGrammar:
+        return self
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no text matches (machines have dead ends nowhere but at the start)."""
+        return self.arena.is_dead_end(self.program.start)
+
+    @property
+    def nbytes(self) -> int:
+        """What the grammar holds in memory, roughly; rows are shared and not counted."""
+        return self.program.nbytes + 300 * len(self._positions)
+
+    def warm(
+        self,
+        seconds: float | None = None,
+        states: int | None = None,
+        row_bytes: int | None = None,
+    ) -> bool:
+        """Explore and build mask rows ahead; whether every reachable row is built now.
+
+        Stops after `seconds`, at `states` explored states or `row_bytes` bytes of rows, whichever
+        is first; by default at the grammar's budget. A later call goes on.
+        """
+        with self.arena.lock:
+            if self._warming is None:
+                self._warming = Warming(self.arena, self.program)
+        return warm(self._warming, self.budget, seconds, states, row_bytes)
+
+    def table(self) -> Table | None:
+        """A regular grammar as dense arrays for a device; None if it is none or over its budget.
+
+        Its `row_of_state` counts in `arena.rows`, and is renewed when the arena renews those.
+        """
+        if not self.is_regular:
+            return None
+        with self._table_lock:
+            if not self._table_tried:
+                self._table = make_table(self.arena, self.program, self.start, self.budget)
+                self._table_tried = True
+            elif self._table and self._table.generation != self.arena.store.generation:
+                self._table = renewed(self.arena, self.program, self._table)
+            return self._table.table if self._table else None
+
+    def position(self, configuration: Configuration) -> Position:
+        """The remembered position of a configuration."""
+        position = self._positions.get(configuration)
+        if position is None:
+            if len(self._positions) >= POSITIONS:
+                self._forget()
+            position = self._positions.setdefault(configuration, Position(configuration))
+        return position
+
+    def _forget(self) -> None:
+        """Drop what is remembered; live matchers keep their own position and no more."""
+        positions, self._positions = self._positions, {}
+        for position in positions.values():
+            position.next = {}
+
+    def step(self, position: Position, token: int) -> Position | None:
+        """The position after a token; None: refused."""
+        after = self.arena.step(position.configuration, token)
+        if after is None:
+            return None
+        found = position.next[token] = self.position(after)
+        return found
+
+    def is_complete(self, position: Position) -> bool:
+        if position.complete is None:
+            position.complete = self.arena.is_final(position.configuration)
+        return position.complete
+
+
+class Batch(Protocol):
+    """What a matcher knows of the `MatcherBatch` that it is in."""
+
+    configurations: NDArray[np.int64]
+    left_by: Matcher | None
+
+    def pull(self, matcher: Matcher) -> None: ...
+
+
+class Matcher:
+    """One text on its way through a grammar. Not for several threads at once."""
+
+    __slots__ = ("_arena", "_batch", "_column", "_history", "_position", "_seen", "grammar")
+
+    def __init__(self, grammar: CompiledGrammar) -> None:
+        self.grammar = grammar
+        self._arena = grammar.arena
+        self._position = grammar.position(grammar.start)
+        self._history: list[Configuration] = []
+        self._batch: Batch | None = None
+        self._column = self._seen = 0
+
+    def mask(self) -> torch.Tensor:
+        """The tokens that may follow: int32 [ceil(size / 32)], token t = word t // 32, bit t % 32.
+
+        The tensor is shared: read only. Ids beyond the vocabulary are never set.
+        """
+        if self._batch is not None:
+            self._pull()
+        position = self._position
+        store = self._arena.store
+        generation, row = position.place
+        if generation != store.generation:
+            store, row = self._arena.locate(position.configuration)
+            position.place = store.generation, row
+        return store.view(row)
+
+    def accept(self, token: int) -> bool:
+        """Take a token; False leaves everything as it was. Eos stops the text where it may end."""
+        if self._batch is not None:
+            self._pull()
+        position = self._position
+        after = position.next.get(token) or self.grammar.step(position, int(token))
+        if after is None:
+            return False
+        self._history.append(position.configuration)
+        self._position = after
+        if self._batch is not None:
+            self._push()
+        return True
+
+    def rollback(self, n: int) -> None:
+        """Take back the last `n` accepted tokens, eos included. ValueError if there are fewer."""
+        if self._batch is not None:
+            self._pull()
+        if not 0 <= n <= len(self._history):
+            raise ValueError(f"n={n} must be from 0 to {len(self._history)}, the accepted tokens")
+        if n:
+            self._position = self.grammar.position(self._history[-n])
+            del self._history[-n:]
+            if self._batch is not None:
+                self._push()
+
+    def reset(self) -> None:
+        """Go back to the start."""
+        if self._batch is not None:
+            self._pull()
+        self._position = self.grammar.position(self.grammar.start)
+        self._history.clear()
+        if self._batch is not None:
+            self._push()
+
+    def fork(self) -> Matcher:
+        """A copy that goes its own way (and is in no batch)."""
+        if self._batch is not None:
+            self._pull()
+        other = Matcher(self.grammar)
+        other._position = self._position
+        other._history = self._history.copy()
+        return other
+
+    @property
+    def configuration(self) -> Configuration:
+        """Where the text is, as the batch functions of the arena take it."""
+        if self._batch is not None:
+            self._pull()
+        return self._position.configuration
+
+    @property
+    def num_accepted(self) -> int:
+        """How many tokens can be rolled back."""
+        if self._batch is not None:
+            self._pull()
+        return len(self._history)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the text may stop here (every eos id is allowed), or has."""
+        if self._batch is not None:
+            self._pull()
+        return self.grammar.is_complete(self._position)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether eos was accepted."""
+        return self.configuration[0] == STOPPED
+
+    def forced_tokens(self) -> list[int]:
+        """The canonical tokens of the longest byte string that must come next, but for the last:
+        whether the model would end it there or go on in one token is the model's choice."""
+        text = self._arena.forced_bytes(self.configuration)
+        return self.grammar.vocabulary.tokenize(text)[:-1] if text else []
+
+    def _pull(self) -> None:
+        assert self._batch is not None
+        self._batch.pull(self)
+
+    def _push(self) -> None:
+        assert self._batch is not None
+        self._batch.configurations[self._column] = self._position.configuration

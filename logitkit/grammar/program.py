@@ -1,0 +1,147 @@
+"""`Program`: one machine inside an arena, its keys interned as global ids, expanded on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitkit.grammar.heap import TABLE_BYTES, Heap
+from logitkit.grammar.machine import Budget, Call, Key, Machine, Move, Step
+from logitkit.grammar.memory import (
+    ADD,
+    CALL,
+    CONTROL,
+    CONTROLS,
+    DEAD,
+    FINAL,
+    FLAGS,
+    LAND,
+    LIMIT,
+    NO_LIMIT,
+    PUT,
+    RESUME,
+    RETURN,
+    ROOM,
+    UNEXPANDED,
+)
+
+KEY_BYTES = 600  # of a state's key and its place in the dictionaries, roughly
+
+
+class Program:
+    """A machine's states, call sites, tags and operations; callers hold the arena's lock."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        budget: Budget,
+        heap: Heap,
+        owner: int,
+        controls: Mapping[str, tuple[int, ...]],
+    ) -> None:
+        self.machine, self.budget, self.owner = machine, budget, owner
+        self._heap, self._control_ids = heap, controls
+        self.states: dict[Key, int] = {}
+        self.keys: dict[int, Key] = {}
+        self.sites: dict[Key, int] = {}
+        self.site_keys: dict[int, Key] = {}
+        self.tags: dict[Key, int] = {}
+        self.tag_keys: list[Key] = []
+        self.codes: dict[Move, int] = {}
+        self.controls: dict[int, list[tuple[int, int]]] = {}  # state -> (token, code)
+        self.expanded = 0
+        self.pinned: NDArray[np.int64] = np.empty(0, np.int64)  # rows that must stay
+        self.start = self.state(machine.start)
+
+    @property
+    def nbytes(self) -> int:
+        return len(self.keys) * (TABLE_BYTES + KEY_BYTES)
+
+    def state(self, key: Key) -> int:
+        """The id of a key."""
+        state = self.states.get(key)
+        if state is None:
+            state = self.states[key] = self._heap.new_state(self.owner)
+            self.keys[state] = key
+        return state
+
+    def _site(self, key: Key) -> int:
+        site = self.sites.get(key)
+        if site is None:
+            site = self.sites[key] = self._heap.new_site(self.owner)
+            self.site_keys[site] = key
+        return site
+
+    def _tag(self, key: Key) -> int:
+        tag = self.tags.get(key)
+        if tag is None:
+            tag = self.tags[key] = len(self.tag_keys)
+            self.tag_keys.append(key)
+        return tag
+
+    def _code(self, move: Move) -> int:
+        """The table's code for a move."""
+        if type(move) is Step and move.put is None and not move.add:
+            return self.state(move.key)
+        code = self.codes.get(move)
+        if code is not None:
+            return code
+        if isinstance(move, Step):
+            kind, amount = (ADD, move.add) if move.put is None else (PUT, move.put)
+            code = -self._heap.new_op(kind, self.state(move.key), amount)
+        elif isinstance(move, Call):
+            code = -self._heap.new_op(CALL, self.state(move.key), self._site(move.site))
+        else:
+            code = -self._heap.new_op(RETURN, self._tag(move.tag), 0)
+        self.codes[move] = code
+        return code
+
+    def expand(self, state: int) -> None:
+        """Fill the table's row of a state. Raises GrammarError when a budget is used up."""
+        heap = self._heap
+        if heap.states[state, LIMIT] != UNEXPANDED:
+            return
+        if self.expanded >= self.budget.states:
+            self.budget.exceeded("states", self.budget.states)
+        moves, final, limit, slices, controls, room = self.machine.expand(self.keys[state])
+        codes = [(low, high + 1, self._code(move)) for low, high, move in moves]
+        taken = [
+            (token, self._code(move))
+            for text, move in controls
+            for token in self._control_ids.get(text, ())
+        ]
+        row = heap.table[state]
+        row[:] = DEAD
+        for low, end, code in codes:
+            row[low:end] = code
+        flags = slices | (FINAL if final else 0) | (CONTROLS if taken else 0)
+        if room is not None:
+            flags |= (room + 1) << ROOM
+        if taken:
+            self.controls[state] = taken
+            for token, code in taken:
+                heap.put(state * 8 + CONTROL, token, 0, code, 0, self.owner)
+        heap.states[state, FLAGS] = flags
+        heap.states[state, LIMIT] = NO_LIMIT if limit is None else max(limit, 0)
+        self.expanded += 1
+
+    def resume(self, site: int, tag: int) -> int:
+        """The state after a return, DEAD if there is none; remembered as a fact."""
+        heap = self._heap
+        key = self.machine.resume(self.site_keys[site], self.tag_keys[tag])
+        state = DEAD if key is None else self.state(key)
+        heap.put(site * 8 + RESUME, tag, 0, state, 0, self.owner)
+        if state != DEAD:
+            self.expand(state)
+            limit = heap.states[state, LIMIT]
+            heap.site_limits[site] = min(heap.site_limits[site], limit)
+        return state
+
+    def land(self, state: int, counter: int) -> tuple[int, int]:
+        """The state and counter in place of a far state at its limit; remembered as a fact."""
+        key, left = self.machine.land(self.keys[state], counter)
+        there = self.state(key)
+        self._heap.put(state * 8 + LAND, counter, 0, there, left, self.owner)
+        return there, left

@@ -1,0 +1,220 @@
+"""The stage that holds a request to its grammar.
+
+It is the only stage that is bound to a batch: the grammars' states and masks belong to the engine
+of one vocabulary. Two ways lead from a token to the next mask. `_Host` asks the engine, which keeps
+everything on the CPU and serves every grammar. `_Table` holds regular grammars as byte tables and
+masks on the batch's device, so that a step there has no work for the host.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from logitkit.grammar import CompiledGrammar
+from logitkit.grammar.arena import Arena
+from logitkit.grammar.memory import BOTTOM, DEAD, FREE
+from logitkit.grammar.rows import ALL_ROW, EOS_ROW, NONE_ROW
+from logitkit.grammar.table import Table
+from logitkit.ops import reference
+from logitkit.params import ResolvedParams, SamplingParams
+from logitkit.params.structured import asked
+from logitkit.rows import Rows
+from logitkit.stage import BuiltinStage, Stage
+
+
+@dataclass(frozen=True, eq=False)
+class Grammar(BuiltinStage):
+    """Only tokens with which the text can still follow the request's grammar. Neutral: none given.
+
+    A token that the grammar refuses, drafted or committed, leaves nothing for the rows behind it.
+    """
+
+    op: ClassVar[str | None] = "grammar"
+    json_schema: Any = None
+    regex: Any = None
+    ebnf: Any = None
+    choice: Any = None
+    structural_tag: Any = None
+
+    def is_neutral(self, params: SamplingParams) -> bool:
+        return asked(params) is None
+
+    def bind(
+        self, params: Sequence[ResolvedParams], ops: ModuleType, device: torch.device
+    ) -> Stage:
+        grammars = [p.grammar for p in params]
+        if all(grammar is None for grammar in grammars):
+            return self
+        bound = type(self)()
+        bound.__dict__["_engine"] = _engine(grammars, ops, device)
+        return bound
+
+    @property
+    def served_by(self) -> str | None:
+        return None if self._engine is None else self._engine.way
+
+    @property
+    def _engine(self) -> _Host | _Table | None:
+        return self.__dict__.get("_engine")
+
+    def columns(self, params: Sequence[ResolvedParams]) -> dict[str, Tensor]:
+        return {} if self._engine is None else self._engine.columns
+
+    def init(self, columns: dict[str, Tensor]) -> Tensor | None:
+        return None if self._engine is None else columns["grammar_start"]
+
+    def advance(self, state: Tensor, tokens: Tensor, columns: dict[str, Tensor]) -> Tensor:
+        assert self._engine is not None
+        return self._engine.advance(state, tokens, columns)
+
+    def op_args(self, rows: Rows) -> dict[str, Tensor]:
+        assert self._engine is not None
+        return self._engine.masks(rows.state(self), rows.columns)
+
+    def apply(self, logits: Tensor, rows: Rows) -> Tensor:
+        if self._engine is None:
+            return logits
+        shown = dataclasses.replace(rows, columns={**rows.columns, **self.op_args(rows)})
+        return reference.RULES["grammar"](logits, shown)
+
+    def reason(self, rows: Rows) -> str:
+        assert self._engine is not None
+        if bool(self._engine.is_dead(rows.state(self)).any()):
+            return "the grammar does not allow a token before it"
+        return "all tokens that the grammar allows were masked before"
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        name, _ = asked(self) or ("regex", None)
+        raise ValueError(
+            f"Grammar keeps a state and cannot be used alone; use "
+            f"lk.LogitsPipeline(lk.SamplingParams({name}=...), tokenizer=...) instead"
+        )
+
+
+def _engine(
+    grammars: Sequence[CompiledGrammar | None], ops: ModuleType, device: torch.device
+) -> _Host | _Table:
+    """Tables where the batch lives on a device and every grammar has one, else the host."""
+    if device.type != "cpu" or ops.BACKEND == "triton":
+        return _Table.of(grammars, ops) or _Host(grammars)
+    return _Host(grammars)
+
+
+class _Host:
+    """The state is a configuration of the engine, [B, 3] int64, which moves it on the CPU."""
+
+    way = "host"
+
+    def __init__(self, grammars: Sequence[CompiledGrammar | None]) -> None:
+        self._grammars = tuple(grammars)  # configurations mean something as long as these live
+        self._arena = _arena(grammars)
+        starts = [(FREE, BOTTOM, 0) if g is None else g.start for g in grammars]
+        self.columns = {"grammar_start": torch.tensor(starts, dtype=torch.int64)}
+
+    def advance(self, state: Tensor, tokens: Tensor, columns: dict[str, Tensor]) -> Tensor:
+        moved = self._arena.advance(_numpy(state), _numpy(tokens))
+        return torch.from_numpy(moved).to(state.device)
+
+    def masks(self, state: Tensor, columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        store, ids = self._arena.masks(_numpy(state))
+        if state.device.type == "cpu":
+            return {"mask_rows": store.tensor, "mask_row": torch.from_numpy(ids)}
+        used, places = np.unique(np.append(ids, ALL_ROW), return_inverse=True)
+        return {
+            "mask_rows": store.tensor[torch.from_numpy(used)].to(state.device),
+            "mask_row": torch.from_numpy(places[:-1].astype(np.int32)).to(state.device),
+        }
+
+    def is_dead(self, state: Tensor) -> Tensor:
+        return state[:, 0] == DEAD
+
+
+class _Table:
+    """The state is one number per request: -1 dead, 0 without a grammar, 1 ended, else a state of
+    the batch's tables. Nothing here waits for the host.
+    """
+
+    way = "table"
+    _free, _ended, _first = 0, 1, 2
+
+    def __init__(
+        self,
+        grammars: Sequence[CompiledGrammar | None],
+        tables: Mapping[CompiledGrammar, Table],
+        rows: Tensor,
+        ops: ModuleType,
+    ) -> None:
+        self._advance_fsm = ops.advance_fsm
+        arena = _arena(grammars)
+        firsts, size = {}, self._first
+        for grammar, table in tables.items():
+            firsts[grammar] = size
+            size += len(table.final)
+        transitions = np.full((size, 256), -1, np.int32)
+        transitions[self._free] = self._free
+        final = np.zeros(size + 1, np.bool_)  # the last one is that of -1
+        final[self._ended] = True
+        row = np.full(size + 1, NONE_ROW, np.int64)
+        row[self._free], row[self._ended] = ALL_ROW, EOS_ROW
+        for grammar, table in tables.items():
+            first, last = firsts[grammar], firsts[grammar] + len(table.final)
+            transitions[first:last] = np.where(table.transitions < 0, -1, table.transitions + first)
+            final[first:last], row[first:last] = table.final, table.row_of_state
+        used, places = np.unique(row, return_inverse=True)
+        starts = [self._free if g is None else firsts[g] + tables[g].start for g in grammars]
+        vocabulary = next(iter(tables)).vocabulary
+        self.columns = {
+            "grammar_start": torch.tensor(starts),
+            "grammar_transitions": torch.from_numpy(transitions),
+            "grammar_final": torch.from_numpy(final),
+            "grammar_rows": rows[torch.from_numpy(used)],
+            "grammar_row": torch.from_numpy(places.astype(np.int32)),
+            "grammar_eos": torch.tensor(arena.eos_token_ids, dtype=torch.int64),
+            "grammar_offsets": torch.from_numpy(vocabulary.offsets.copy()),
+            "grammar_bytes": torch.from_numpy(vocabulary.data.copy()),
+        }
+
+    @classmethod
+    def of(cls, grammars: Sequence[CompiledGrammar | None], ops: ModuleType) -> _Table | None:
+        """None where a grammar has no table."""
+        arena = _arena(grammars)
+        with arena.lock:  # the tables and the rows they count in belong together
+            tables = {g: g.table() for g in grammars if g is not None}
+            found = {g: table for g, table in tables.items() if table is not None}
+            return cls(grammars, found, arena.rows, ops) if len(found) == len(tables) else None
+
+    def advance(self, state: Tensor, tokens: Tensor, columns: dict[str, Tensor]) -> Tensor:
+        moved = self._advance_fsm(
+            state, tokens, columns["grammar_offsets"], columns["grammar_bytes"],
+            columns["grammar_transitions"],
+        )  # fmt: skip
+        ends = (tokens[:, None] == columns["grammar_eos"]).any(1) & columns["grammar_final"][state]
+        moved = torch.where(ends, self._ended, moved)
+        return torch.where(state == self._free, state, moved)
+
+    def masks(self, state: Tensor, columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {"mask_rows": columns["grammar_rows"], "mask_row": columns["grammar_row"][state]}
+
+    def is_dead(self, state: Tensor) -> Tensor:
+        return state < 0
+
+
+def _arena(grammars: Sequence[CompiledGrammar | None]) -> Arena:
+    """The arena of the grammars, which are of one vocabulary."""
+    first, *others = [grammar.arena for grammar in grammars if grammar is not None]
+    assert all(arena is first for arena in others)
+    return first
+
+
+def _numpy(values: Tensor) -> NDArray[np.int64]:
+    found: NDArray[np.int64] = values.cpu().contiguous().numpy()
+    return found
