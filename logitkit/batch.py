@@ -270,7 +270,9 @@ def check_chain(stages: Sequence[Stage], params: Sequence[SamplingParams]) -> No
     for slot, p in enumerate(params):
         for stage in absent:
             if not stage.is_neutral(p):
-                name = next(f for f in _field_names(stage) if f not in declared)
+                own = [f for f in dataclasses.fields(stage) if f.name not in declared]
+                # the field that was set, if this stage's first one was not
+                name = max(own, key=lambda f: getattr(p, f.name) != f.default).name
                 raise ValueError(
                     f"`{name}`={getattr(p, name)!r} of request {slot} needs a stage, and `stages` "
                     f"has none for it; add lk.stages.{type(stage).__name__}()"

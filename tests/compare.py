@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import oracle
@@ -95,14 +95,20 @@ def fitting(request: dict[str, Any], vocab_size: int) -> SamplingParams:
 
 
 def compare(
-    logits: Tensor, params: SamplingParams | Sequence[SamplingParams], prompts: list[list[int]]
+    logits: Tensor,
+    params: SamplingParams | Sequence[SamplingParams],
+    prompts: list[list[int]],
+    masks: Mapping[str, Tensor] | None = None,
 ) -> int:
-    """Assert that both backends agree on every row; the number of rows decided by rounding."""
+    """Assert that both backends agree on every row; the number of rows decided by rounding.
+
+    `masks` are the arguments of a grammar.
+    """
     size, width = logits.shape
     several = [params] * size if isinstance(params, SamplingParams) else list(params)
     seeded = [dataclasses.replace(p, sampling_seed=100 + i) for i, p in enumerate(several)]
     batch = start(seeded, prompts, width, prompt_lengths=[len(p) // 2 for p in prompts])
-    rows, given = batch.rows(), arguments(batch)
+    rows, given = batch.rows(), arguments(batch) | dict(masks or {})
     want, want_status = reference.process_logits(logits, *tensors(rows), **given)
     got, got_status = numba_ops.process_logits(logits, *tensors(rows), **given)
     assert got_status.tolist() == want_status.tolist()

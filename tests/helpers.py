@@ -126,6 +126,20 @@ def logit_rows(num_rows: int, vocab_size: int, seed: int = 0) -> dict[str, Tenso
     }
 
 
+def masks(num_rows: int, words: int, seed: int = 0) -> dict[str, Tensor]:
+    """A grammar's arguments for `num_rows` rows: masks of every density, in no special order.
+
+    Mask 0 allows everything, mask 1 nothing; every fifth row has mask 0.
+    """
+    g = torch.Generator().manual_seed(seed)
+    bits = torch.rand(num_rows + 2, 32 * words, generator=g) < torch.rand(num_rows + 2, 1)
+    bits[0], bits[1] = True, False
+    packed = (bits.view(num_rows + 2, words, 32).long() << torch.arange(32)).sum(-1)
+    row = 2 + torch.randperm(num_rows, generator=g)
+    row[::5] = 0
+    return {"mask_rows": packed.to(torch.int32), "mask_row": row.to(torch.int32)}
+
+
 def histories(num_rows: int, vocab_size: int, length: int = 12, seed: int = 0) -> list[list[int]]:
     """Prompts with many repeats, each of another length; the first is empty."""
     g = torch.Generator().manual_seed(seed)

@@ -7,7 +7,6 @@ than a kernel is to call; batches (`matcher_batch`) go to the kernels directly.
 
 from __future__ import annotations
 
-import threading
 from typing import Protocol
 
 import numpy as np
@@ -49,13 +48,12 @@ class CompiledGrammar:
         self.spec, self.vocabulary, self.budget = spec, vocabulary, budget
         self.is_regular = not machine.has_stack
         self.arena: Arena = arena_of(vocabulary)
-        self.program = self.arena.add(machine, budget)
-        self.arena.tie(self.program, self)
+        self.program = self.arena.add(machine, budget, self)
         state, node, counter = self.arena.start(self.program).tolist()
         self.start: Configuration = (state, node, counter)
         self._positions: dict[Configuration, Position] = {}
         self._table: Made | None = None
-        self._table_tried, self._table_lock = False, threading.Lock()
+        self._table_tried = False
         self._warming: Warming | None = None
 
     def matcher(self) -> Matcher:
@@ -98,7 +96,7 @@ class CompiledGrammar:
         """
         if not self.is_regular:
             return None
-        with self._table_lock:
+        with self.arena.lock:
             if not self._table_tried:
                 self._table = make_table(self.arena, self.program, self.start, self.budget)
                 self._table_tried = True

@@ -21,6 +21,7 @@ from logitkit.grammar.memory import (
     FINAL,
     FLAGS,
     LIMIT,
+    NO_LIMIT,
     PUT,
     STOPPED,
 )
@@ -99,7 +100,9 @@ def _explore(
         with arena.lock:
             program.expand(state)
             flags, row = heap.states[state, FLAGS], heap.table[state].copy()
-        if late or len(pairs) > most or flags & CONTROLS:
+            limit = int(heap.states[state, LIMIT])
+        endless = limit < NO_LIMIT and limit - counter > most  # one state for each count to come
+        if late or endless or len(pairs) > most or flags & CONTROLS:
             return None
         codes, places = np.unique(row, return_inverse=True)
         targets = []

@@ -32,7 +32,7 @@ class Slices:
     """Which tokens are in the slices of `machine`, and the mask rows of those."""
 
     def __init__(self, data: NDArray[np.uint8], offsets: NDArray[np.int64], words: int) -> None:
-        self._words = words
+        self.words = words
         self._held = np.zeros(len(offsets) - 1, np.uint8)
         slices_of(data, offsets, self._held)
         starts = np.cumsum(np.concatenate([[0], data & 0xC0 != 0x80]))  # of code points
@@ -51,7 +51,7 @@ class Slices:
             inside = self.inside(slice_)
             if most:
                 inside &= self._lengths < most
-            row = self._rows.setdefault((slice_, most), pack(inside, self._words))
+            row = self._rows.setdefault((slice_, most), pack(inside, self.words))
         return row
 
 

@@ -137,7 +137,7 @@ class Warming:
         node = BOTTOM if body is None else OPEN
         for site, counter in reversed(frames):
             node = arena.heap.push(node, site, counter, self.program.owner)
-        row = arena.try_build((state, node, 0))
+        _, row = arena.locate((state, node, 0))
         if row >= 0:
             self.built.add(row)
             return

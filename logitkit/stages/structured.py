@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -22,8 +23,8 @@ from torch import Tensor
 from logitkit.grammar import CompiledGrammar
 from logitkit.grammar.arena import Arena
 from logitkit.grammar.memory import BOTTOM, DEAD, FREE
-from logitkit.grammar.rows import ALL_ROW, EOS_ROW, NONE_ROW
-from logitkit.grammar.table import Table
+from logitkit.grammar.rows import ALL_ROW, EOS_ROW, FIXED_ROWS, NONE_ROW
+from logitkit.grammar.table import FIRST, Table
 from logitkit.ops import reference
 from logitkit.params import ResolvedParams, SamplingParams
 from logitkit.params.structured import asked
@@ -140,7 +141,7 @@ class _Host:
 
 class _Table:
     """The state is one number per request: -1 dead, 0 without a grammar, 1 ended, else a state of
-    the batch's tables. Nothing here waits for the host.
+    the batch's tables, which follow each other. Nothing here waits for the host.
     """
 
     way = "table"
@@ -149,36 +150,35 @@ class _Table:
     def __init__(
         self,
         grammars: Sequence[CompiledGrammar | None],
-        tables: Mapping[CompiledGrammar, Table],
-        rows: Tensor,
+        tables: Mapping[CompiledGrammar, tuple[Table, Tensor]],
         ops: ModuleType,
     ) -> None:
         self._advance_fsm = ops.advance_fsm
-        arena = _arena(grammars)
-        firsts, size = {}, self._first
-        for grammar, table in tables.items():
-            firsts[grammar] = size
-            size += len(table.final)
-        transitions = np.full((size, 256), -1, np.int32)
-        transitions[self._free] = self._free
-        final = np.zeros(size + 1, np.bool_)  # the last one is that of -1
-        final[self._ended] = True
-        row = np.full(size + 1, NONE_ROW, np.int64)
-        row[self._free], row[self._ended] = ALL_ROW, EOS_ROW
-        for grammar, table in tables.items():
-            first, last = firsts[grammar], firsts[grammar] + len(table.final)
-            transitions[first:last] = np.where(table.transitions < 0, -1, table.transitions + first)
-            final[first:last], row[first:last] = table.final, table.row_of_state
-        used, places = np.unique(row, return_inverse=True)
-        starts = [self._free if g is None else firsts[g] + tables[g].start for g in grammars]
+        free = np.full((1, 256), self._free, np.int32)
+        moves, final = [free, np.full((1, 256), -1, np.int32)], [[False, True]]
+        rows = [next(iter(tables.values()))[1][:FIXED_ROWS]]
+        row = [[ALL_ROW, EOS_ROW]]
+        starts, size, num_rows = {}, self._first, FIXED_ROWS
+        for grammar, (table, masks) in tables.items():
+            starts[grammar] = size + table.start - FIRST
+            alive = table.transitions[FIRST:]
+            moves.append(np.where(alive < FIRST, -1, alive + (size - FIRST)))
+            final.append(table.final[FIRST:].tolist())
+            used, places = np.unique(table.row_of_state[FIRST:], return_inverse=True)
+            rows.append(masks[torch.from_numpy(used)])
+            row.append((num_rows + places).tolist())
+            size, num_rows = size + len(alive), num_rows + len(used)
         vocabulary = next(iter(tables)).vocabulary
         self.columns = {
-            "grammar_start": torch.tensor(starts),
-            "grammar_transitions": torch.from_numpy(transitions),
-            "grammar_final": torch.from_numpy(final),
-            "grammar_rows": rows[torch.from_numpy(used)],
-            "grammar_row": torch.from_numpy(places.astype(np.int32)),
-            "grammar_eos": torch.tensor(arena.eos_token_ids, dtype=torch.int64),
+            "grammar_start": torch.tensor(
+                [self._free if g is None else starts[g] for g in grammars]
+            ),
+            "grammar_moves": torch.from_numpy(np.concatenate(moves)),
+            # the last entries of these two are those of state -1
+            "grammar_final": torch.tensor([*chain(*final), False]),
+            "grammar_row": torch.tensor([*chain(*row), NONE_ROW], dtype=torch.int32),
+            "grammar_rows": torch.cat(rows),
+            "grammar_eos": torch.tensor(vocabulary.eos_token_ids),
             "grammar_offsets": torch.from_numpy(vocabulary.offsets.copy()),
             "grammar_bytes": torch.from_numpy(vocabulary.data.copy()),
         }
@@ -186,16 +186,18 @@ class _Table:
     @classmethod
     def of(cls, grammars: Sequence[CompiledGrammar | None], ops: ModuleType) -> _Table | None:
         """None where a grammar has no table."""
-        arena = _arena(grammars)
-        with arena.lock:  # the tables and the rows they count in belong together
-            tables = {g: g.table() for g in grammars if g is not None}
-            found = {g: table for g, table in tables.items() if table is not None}
-            return cls(grammars, found, arena.rows, ops) if len(found) == len(tables) else None
+        tables = {}
+        for grammar in {g: None for g in grammars if g is not None}:
+            found = _table_and_rows(grammar)
+            if found is None:
+                return None
+            tables[grammar] = found
+        return cls(grammars, tables, ops)
 
     def advance(self, state: Tensor, tokens: Tensor, columns: dict[str, Tensor]) -> Tensor:
         moved = self._advance_fsm(
             state, tokens, columns["grammar_offsets"], columns["grammar_bytes"],
-            columns["grammar_transitions"],
+            columns["grammar_moves"],
         )  # fmt: skip
         ends = (tokens[:, None] == columns["grammar_eos"]).any(1) & columns["grammar_final"][state]
         moved = torch.where(ends, self._ended, moved)
@@ -206,6 +208,15 @@ class _Table:
 
     def is_dead(self, state: Tensor) -> Tensor:
         return state < 0
+
+
+def _table_and_rows(grammar: CompiledGrammar) -> tuple[Table, Tensor] | None:
+    """A grammar's table, and the masks that its rows count in."""
+    while True:
+        store = grammar.arena.store
+        table = grammar.table()
+        if grammar.arena.store is store:  # else the ids may count in the one or the other
+            return None if table is None else (table, store.tensor)
 
 
 def _arena(grammars: Sequence[CompiledGrammar | None]) -> Arena:

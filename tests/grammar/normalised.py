@@ -13,6 +13,16 @@ from typing import Any
 
 from logitkit.grammar import strings
 from logitkit.grammar.json_schema import types as t
+from logitkit.grammar.json_schema.normalise import NormalForm, normalise
+from logitkit.grammar.machine import Budget
+from logitkit.grammar.spec import JsonSchema
+
+
+def form(schema: Any, seconds: float = 2.0, **options: Any) -> NormalForm:
+    """The normal form of a schema, in at most so many seconds."""
+    budget = Budget(seconds=seconds)
+    budget.start()
+    return normalise(JsonSchema(schema, **options), budget)
 
 
 def read(text: str) -> Any:
@@ -126,7 +136,20 @@ def _is_object(schema: t.Schema, value: dict[str, Any], item: t.Object, ordered:
     return met
 
 
-WORDS = ("", "a", "b", "ab", "abc", "a1", "99", "x99", "1", "12345678", "2022-01-01", "10:00:00Z")
+WORDS: tuple[str, ...] = (
+    "",
+    "a",
+    "b",
+    "ab",
+    "abc",
+    "a1",
+    "99",
+    "x99",
+    "1",
+    "12345678",
+    "2022-01-01",
+    "10:00:00Z",
+)
 WORDS += ("2022-01-01T10:00:00Z", "a@b.c", "http://a.b/c", "1.2.3.4", "A", "é", "a b", "zzzzzzzzzz")
 
 

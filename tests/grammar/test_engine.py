@@ -13,6 +13,7 @@ from toy_machines import (
     Counted,
     FreeText,
     Lists,
+    Marked,
     ShortText,
     Tagged,
     parentheses,
@@ -157,6 +158,24 @@ def test_frames_that_were_pushed_beyond_a_limit_still_count() -> None:
             if step < 2 and {1, 9} & allowed:
                 token = 9 if 9 in allowed else 1
             text, allowed = go_on(arena, vocabulary, text, token)
+
+
+def test_a_frame_may_be_popped_when_its_counter_is_far_beyond_the_limit() -> None:
+    """`aaaa(` at the limit pushes a counter that `)aaaa` would carry over the bound."""
+    parts = [b"a" * k for k in range(1, 9)]
+    opened = [part + b"(" for part in parts[:7]]
+    closed = [b")" + part for part in parts[:7]]
+    vocabulary = ToyVocabulary([b"", b"(", b")", b"()", b")(", b"a()a", *parts, *opened, *closed])
+    arena = Arena(vocabulary)
+    assert vocabulary.horizon == 8
+    for seed in range(40):
+        dice = random.Random(seed)
+        text = begin(arena, Marked(20 + seed % 5, 8))
+        allowed = check_mask(arena, vocabulary, text)
+        while allowed:
+            text, allowed = go_on(arena, vocabulary, text, dice.choice(sorted(allowed)))
+            if text.slow.run(b"a", text.at) is None and not text.at.stack:
+                break
 
 
 def test_rows_do_not_multiply_with_counters_or_depth(arena: Arena) -> None:

@@ -10,7 +10,16 @@ import pytest
 from test_engine import members
 from test_matcher import allowed, check_random_text
 from toy import SlowMachine, ToyVocabulary
-from toy_machines import Counted, FreeText, Lists, Tagged, parentheses, random_machine, words
+from toy_machines import (
+    Counted,
+    FreeText,
+    Lists,
+    Marked,
+    Tagged,
+    parentheses,
+    random_machine,
+    words,
+)
 
 from logitkit.grammar.arena import Arena
 from logitkit.grammar.machine import PLAIN_TEXT, Budget, Machine
@@ -19,9 +28,10 @@ from logitkit.grammar.matcher import CompiledGrammar
 TOKENS = (
     b"", b"a", b"b", b"c", b"ab", b"abc", b"x", b"cx", b"aaaa", b"(", b")", b"((", b"))", b")(",
     b",", b"),(", b"[", b"]", b'"', b'""', b'["', b'"]', b'","', b"]]", b"],[", b"[[", b"1", b"12",
-    b"1,", b"1]", b",1", b'","a', b"}", b"{", b":", b"2", b" ", b'"}', b"\xc3", b"\xa9", b"\n", b"",
+    b"1,", b"1]", b",1", b'","a', b"}", b"{", b":", b"2", b" ", b'"}', b"aa(", b")a", b")aa",
+    b"\xc3", b"\xa9", b"\n", b"",
 )  # fmt: skip
-VOCABULARY = ToyVocabulary(TOKENS, (0,), {"<tool_call>": (41,), "</tool_call>": (41,)})
+VOCABULARY = ToyVocabulary(TOKENS, (0,), {"<tool_call>": (44,), "</tool_call>": (44,)})
 H = VOCABULARY.horizon
 MACHINES: dict[str, Callable[[], Machine]] = {
     "words": lambda: words(b"ab", b"abc", b"", b'["a","a"]'),
@@ -31,6 +41,7 @@ MACHINES: dict[str, Callable[[], Machine]] = {
     "far away": lambda: Counted(0, 10**9, H),
     "short lists": lambda: Lists(3, 2, H),
     "longer lists": lambda: Lists(12, 9, H),
+    "frames beyond a limit": lambda: Marked(11, H),
     "long lists": lambda: Lists(10**6, 10**6, H),
     "control tokens": Tagged,
     "free text": lambda: FreeText(PLAIN_TEXT),
@@ -50,7 +61,7 @@ def test_after_warming_no_row_is_missing(name: str | int, monkeypatch: pytest.Mo
     def build(*configuration: int) -> int:
         raise AssertionError(f"{configuration} has no row")
 
-    monkeypatch.setattr(grammar.arena, "_build", build)
+    monkeypatch.setattr(grammar.arena._masks, "_build", build)
     dice = random.Random(7)
     for _ in range(12):
         check_random_text(grammar.matcher(), dice, 25)

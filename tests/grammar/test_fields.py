@@ -96,7 +96,7 @@ def test_errors_keep_the_place_in_the_grammars_text() -> None:
 
 def test_a_grammar_without_tokenizer_is_refused_by_name_with_the_remedy() -> None:
     for vocab_size in (None, VOCAB):
-        with pytest.raises(ValueError, match="`regex` needs .* pass tokenizer="):
+        with pytest.raises(ValueError, match=r"`regex` needs .* pass tokenizer="):
             resolve(lk.SamplingParams(regex="a"), eos_token_ids=EOS, vocab_size=vocab_size)
 
 

@@ -301,7 +301,7 @@ def test_equal_vocabularies_share_an_arena_and_dead_ones_give_it_back() -> None:
 
 
 def test_memory_of_dead_grammars_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logitkit.grammar.arena.SWEEP_STATES", 1)
+    monkeypatch.setattr("logitkit.grammar.programs.SWEEP_STATES", 1)
     vocabulary = ToyVocabulary([b"", b"(", b")", b"((", b"))", b",", b"a", b"1", b"[", b"]", b'"'])
     arena = arena_of(vocabulary)
     kept = grammar_of(parentheses(), vocabulary)
@@ -317,7 +317,7 @@ def test_memory_of_dead_grammars_is_used_again(monkeypatch: pytest.MonkeyPatch) 
         dead = grammar.matcher()
         check_random_text(dead, random.Random(seed), 12)
         assert allowed(matcher) == slow.allowed(at, vocabulary)
-        used.append((arena.heap.states_in_use, int(arena.heap.counts[0]), len(arena._programs)))
+        used.append((arena.heap.states_in_use, int(arena.heap.counts[0]), len(arena._programs._programs)))
         del grammar, dead
     states, nodes, programs = np.max(used, axis=0)
     assert states < 60 and nodes < 40 and programs <= 3, used

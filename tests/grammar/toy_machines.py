@@ -112,6 +112,36 @@ class Counted:
         return ("near", counter), 0
 
 
+class Marked:
+    """Up to `most` times `a`, with `()` anywhere between, which is called: a token may push a frame
+    whose counter is far beyond the limit, and the next one may return to it."""
+
+    has_stack = True
+
+    def __init__(self, most: int, horizon: int) -> None:
+        self.most, self.horizon = most, horizon
+        self.start: Key = "far" if most > horizon else 0
+
+    def expand(self, key: Key) -> Expansion:
+        if key == "body":
+            return Expansion([(41, 41, Return("mark"))])
+        moves: list[tuple[int, int, Move]] = [(40, 40, Call(key, "body"))]
+        if key == "far":
+            moves.append((97, 97, Step("far", add=1)))
+            return Expansion(moves, final=True, limit=self.most - self.horizon)
+        assert isinstance(key, int)
+        if key < self.most:
+            moves.append((97, 97, Step(key + 1)))
+        return Expansion(moves, final=True)
+
+    def resume(self, site: Key, tag: Key) -> Key | None:
+        return site
+
+    def land(self, key: Key, counter: int) -> tuple[Key, int]:
+        assert key == "far" and counter < self.most, "the far state was left too late"
+        return counter, 0
+
+
 class Lists:
     """JSON-like: a string, a number, or a list of up to `most` of them; strings of up to `length`.
 

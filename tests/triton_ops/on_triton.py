@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 
 import helpers
+import pytest
 from torch import Tensor
 
 import triton_ops
@@ -22,6 +23,11 @@ def logit_rows(num_rows: int, vocab_size: int, seed: int = 0) -> dict[str, Tenso
     """Some of the rows of `helpers.logit_rows` (all of them where a law asks for one)."""
     found = _every_kind(num_rows, vocab_size, seed)
     return found if os.environ.get("ALL_KINDS") == "1" else {k: found[k] for k in KINDS}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """numpy, which stands in for the GPU, warns of overflows and of rows without a token."""
+    config.addinivalue_line("filterwarnings", "ignore::RuntimeWarning")
 
 
 helpers.BACKENDS = ("triton",)

@@ -38,6 +38,24 @@ def test_drafted_rows_are_those_of_the_other_backends() -> None:
     assert torch.equal(found[0], found[1])
 
 
+def test_grammars_are_tables_here_and_draw_what_the_host_draws() -> None:
+    fields = [{"regex": "([a-e]{2})*(x[a-e]*)?"}, {}, {"choice": ["abab", "aab"], "top_k": 3}]
+    batches = [start(requests(fields), [[0]] * 3, 90, backend=name) for name in ("triton", "numba")]
+    assert batches[0].plan.one_line() == "fused[triton](grammar[table] top_k draw)"
+    assert batches[1].plan.one_line() == "fused[numba](grammar[host] top_k draw)"
+    for _ in range(4):
+        logits = 3 * torch.randn(3, 90)
+        tokens = [batch.plan.sample(logits, batch.rows()) for batch in batches]
+        assert torch.equal(tokens[0], tokens[1])
+        for batch in batches:
+            batch.commit(tokens[0])
+    draft = Draft(torch.tensor([[1, 23], [4, 4], [0, 1]]), torch.tensor([2, 2, 2]))
+    logits = 3 * torch.randn(9, 90)
+    drawn = [batch.plan.draw(logits, batch.rows(draft)) for batch in batches]
+    assert torch.equal(drawn[0][0], drawn[1][0])
+    assert torch.equal(drawn[0][1], drawn[1][1])
+
+
 def test_the_default_chain_is_one_fused_run() -> None:
     batch = start(requests([CHAIN]), [[1, 2]], 90, backend="triton")
     assert batch.plan.one_line() == (

@@ -9,7 +9,8 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from helpers import INF, OPS, arguments, histories, logit_rows, start, tensors
+from automata import random_call
+from helpers import INF, OPS, arguments, histories, logit_rows, masks, start, tensors
 from torch import Tensor
 from twin import compare, requests
 
@@ -326,6 +327,43 @@ def test_extreme_rows_and_parameters_agree() -> None:
         {"epsilon_cutoff": 5e-324}, {"eta_cutoff": 1 - 2.0**-53}, {"temperature": 0.0},
     ):  # fmt: skip
         compare(rows, requests([fields] * len(rows)), histories(len(rows), 300))
+
+
+@pytest.mark.parametrize("width", [33, 70, 513])
+def test_masks_of_grammars_agree(width: int) -> None:
+    logits = kinds(width, seed=2)[:4]
+    fitting = {k: v for k, v in EVERYTHING.items() if k not in ("logit_bias", "bad_words_ids")}
+    for words in (width // 32, width // 32 + 2):
+        given = masks(4, words, seed=words)
+        for fields in ({"top_k": 5}, fitting):
+            params = requests([fields] * 4)
+            assert compare(logits, params, histories(4, width), masks=given) <= 1
+
+
+def test_an_overflow_is_seen_in_what_the_grammar_masks() -> None:
+    logits = torch.full((3, 50), 3e38)
+    logits[2, 9] = INF
+    fields = [{"logit_bias": {3: 3e38}}, {"presence_penalty": -3e38}, {}]
+    given = masks(3, 2) | {"mask_row": torch.ones(3, dtype=torch.int32)}
+    assert compare(logits, requests(fields), [[5, 5, 6, 6]] * 3, masks=given) == 0
+
+
+def test_masks_of_split_rows_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    tune(monkeypatch, block=1024, piece=2048)
+    split(monkeypatch, 8)
+    width = 4 * 1024 - 61
+    logits = 2.5 * torch.randn(2, width)
+    given = masks(2, -(-width // 32), seed=1) | {"mask_row": torch.tensor([3, 2]).int()}
+    for fields in ({}, {"top_k": 40}, EVERYTHING):
+        assert compare(logits, requests([fields] * 2), [[5, 3000, 5], [7]], masks=given) == 0
+
+
+def test_automata_advance_as_in_plain_torch() -> None:
+    for seed in range(8):
+        call = random_call(seed, size=70)
+        assert torch.equal(triton_ops.advance_fsm(*call), reference.advance_fsm(*call))
+    none = random_call(0, size=0)
+    assert len(triton_ops.advance_fsm(*none)) == 0
 
 
 def test_no_rows_are_no_result() -> None:

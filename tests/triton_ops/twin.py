@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import oracle
@@ -27,15 +27,16 @@ def compare(
     params: Sequence[SamplingParams],
     prompts: list[list[int]],
     device: str = "cpu",
+    masks: Mapping[str, Tensor] | None = None,
 ) -> int:
     """Assert that triton_ops and the reference agree on every row; how many rounding decided.
 
-    The reference runs on the CPU, the kernels on `device`.
+    The reference runs on the CPU, the kernels on `device`. `masks` are the arguments of a grammar.
     """
     width = logits.shape[1]
     lengths = [len(p) // 2 for p in prompts]
     batch = start(params, prompts, width, backend="numba", prompt_lengths=lengths)
-    rows, given = batch.rows(), arguments(batch)
+    rows, given = batch.rows(), arguments(batch) | dict(masks or {})
     call = (logits, *tensors(rows))
     want, status = reference.process_logits(*call, **given)
     there = [tensor.to(device) for tensor in call]

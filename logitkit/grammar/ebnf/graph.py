@@ -154,7 +154,8 @@ class Graph:
         part = slice(body.first, body.stop)
         self.silent += [tuple([to + shift for to in edges]) for edges in self.silent[part]]
         self.spans += [
-            tuple([(low, high, to + shift) for low, high, to in edges]) for edges in self.spans[part]
+            tuple([(low, high, to + shift) for low, high, to in edges])
+            for edges in self.spans[part]
         ]
         self.calls += [
             tuple([(rule, to + shift) for rule, to in edges]) for edges in self.calls[part]

@@ -49,6 +49,7 @@ class Tables:
         self.alphabet = context.alphabet
         self.productive = finishing(graph, context.alphabet)
         # Of nodes: whether the rule may end here, and whether something may be read before it does.
+        context.budget.check_time()
         self.final = finishing(graph, None)
         self.reads = reading(graph, self.productive)
         context.budget.check_time()

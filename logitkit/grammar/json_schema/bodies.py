@@ -9,6 +9,7 @@ from logitkit.grammar.json_schema.states import TEXT, Moves
 from logitkit.grammar.json_schema.undeclared import Undeclared
 from logitkit.grammar.machine import Budget, Context, Expansion, Key, Step
 from logitkit.grammar.strings import ANY, Language, StringBody
+from logitkit.grammar.strings.charset import ALL
 
 Languages = tuple[Language, ...]
 
@@ -41,6 +42,15 @@ class Bodies:
             found = self._ids[languages, canonical] = len(self._bodies)
             self._bodies.append(self._make(languages, canonical))
         return found
+
+    def value(self, languages: Languages) -> int:
+        """The body of a string value: with every spelling if only lengths are asked for.
+
+        Where characters matter (patterns, formats, literals) each has one spelling; so what is
+        forced stays forced, and states are fewer.
+        """
+        free = all(charset == ALL for language in languages for charset in language.charsets())
+        return self.id(languages, not free)
 
     def _make(self, languages: Languages, canonical: bool) -> StringBody:
         context = self._context

@@ -149,7 +149,7 @@ class Compiler:
         if not isinstance(value, dict | bool):
             raise GrammarError(
                 f"`{name}` must be a schema, an object or a boolean, not {short(value)}",
-                f"{place.pointer}/{name}",
+                place.at(name),
             )
         if value is True or value == {}:
             return ANYTHING
@@ -185,7 +185,7 @@ class Compiler:
         raise GrammarError(
             f"`{name}` cannot be enforced: express it with other keywords, or pass "
             f'lenient={{"{name}"}} to ignore it',
-            f"{place.pointer}/{name}",
+            place.at(name),
         )
 
     def _leaf(self, place: Place, schema: dict[str, Any], families: set[str]) -> Leaf:
@@ -221,7 +221,7 @@ class Compiler:
         reference = place.value["$ref"]
         if not isinstance(reference, str):
             wrong(place, "$ref", "must be a string")
-        where = f"{place.pointer}/$ref"
+        where = place.at("$ref")
         target = self.document.resolve(place, reference, where)
         if not isinstance(target.value, dict | bool):
             raise GrammarError(
@@ -248,7 +248,7 @@ class Compiler:
             return options
         if name == "anyOf" or len(options) == 1:
             return [self.nodes.disj(options)]
-        return [self.nodes.add(OneOf(tuple(options), f"{place.pointer}/{name}"))]
+        return [self.nodes.add(OneOf(tuple(options), place.at(name)))]
 
     def _conditional(self, place: Place, schema: dict[str, Any]) -> Node:
         condition, otherwise = self.node(place, "if"), self.nodes.neg(self.node(place, "if"))

@@ -12,9 +12,7 @@ from logitkit.grammar.json_schema.references import Place
 
 def wrong(place: Place, name: str, must: str) -> NoReturn:
     """Raise GrammarError: the value of the keyword `name` at `place` is not what it must be."""
-    raise GrammarError(
-        f"`{name}` {must}, not {short(place.value[name])}", f"{place.pointer}/{name}"
-    )
+    raise GrammarError(f"`{name}` {must}, not {short(place.value[name])}", place.at(name))
 
 
 def short(value: object) -> str:
@@ -36,7 +34,7 @@ def number(place: Place, name: str) -> Decimal:
     value = place.value[name]
     if not values.is_number(value):
         wrong(place, name, "must be a number")
-    values.check_number(value, f"{place.pointer}/{name}")
+    values.check_number(value, place.at(name))
     return values.exact(value)
 
 
@@ -45,5 +43,5 @@ def names(place: Place, name: str, value: Any) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         wrong(place, name, "must be a list of strings")
     for item in value:
-        values.check_text(item, f"{place.pointer}/{name}")
+        values.check_text(item, place.at(name))
     return list(dict.fromkeys(value))

@@ -76,6 +76,7 @@ def texts(
         return ()
     if least or most is not None:
         language = strings.length(least, most)
+        compiler.nodes.never_empty.add(language)
     if compiler.has(schema, "pattern"):
         language = joined(language, pattern(place, "pattern", schema["pattern"]))
     if compiler.has(schema, "format"):
@@ -94,7 +95,7 @@ def joined(first: strings.Language, second: strings.Language) -> strings.Languag
 
 def pattern(place: Place, name: str, text: object) -> strings.Language:
     """The language of an ECMA pattern that searches the decoded value."""
-    where = f"{place.pointer}/{name}"
+    where = place.at(name)
     if not isinstance(text, str):
         raise GrammarError(f"`{name}` must be a regular expression in a string", where)
     return strings.pattern(text, dialect="ecma", search=True, where=where)
@@ -108,7 +109,7 @@ def _format(compiler: Compiler, place: Place, name: object) -> strings.Language 
         raise GrammarError(
             f"`format` {name!r} cannot be enforced: pass strict_formats=False to take it as an "
             "annotation",
-            f"{place.pointer}/format",
+            place.at("format"),
         )
     if language is not None:
         compiler.nodes.never_empty.add(language)

@@ -34,10 +34,10 @@ def listed(compiler: Compiler, place: Place, schema: dict[str, Any]) -> list[Lit
         if not isinstance(given, list):
             wrong(place, name, "must be a list of values")
         known: dict[Hashable, Literal] = {}
+        where = place.at(name)
         for value in given:
-            values.check(value, f"{place.pointer}/{name}")
-            literal = Literal(values.text(value))
-            known.setdefault(values.identity(literal.text), literal)
+            values.check(value, where)
+            known.setdefault(values.key(value), Literal(values.text(value)))
         if allowed is None:
             allowed = list(known.values())
         else:

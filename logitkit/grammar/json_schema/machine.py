@@ -17,7 +17,7 @@ from logitkit.grammar.json_schema.machine_items import Items
 from logitkit.grammar.json_schema.machine_members import Members
 from logitkit.grammar.json_schema.machine_strings import Inside
 from logitkit.grammar.json_schema.shapes import Shape, Shapes
-from logitkit.grammar.json_schema.spelling import Spelling
+from logitkit.grammar.json_schema.spelling import spelling_of
 from logitkit.grammar.json_schema.states import (
     ARRAY,
     COLON,
@@ -62,7 +62,7 @@ class JsonMachine:
     has_stack = True
 
     def __init__(self, schema: Schema, context: Context) -> None:
-        spelling = Spelling(context.alphabet)
+        spelling = spelling_of(context.alphabet)
         self._space = whitespace(schema.options.whitespace, context.alphabet)
         self._deeper = int(self._space.deep)
         self._bodies = Bodies(context)
@@ -216,7 +216,7 @@ class JsonMachine:
             groups = tuple(tuple(group) for group in texts.values())
             return (self._inside.literals(groups), tuple(enumerate(texts))) if texts else None
         languages += [(strings.literals(group), thread) for thread, group in texts.items()]
-        body = self._bodies.id(tuple(language for language, _ in languages), False)
+        body = self._bodies.value(tuple(language for language, _ in languages))
         pairs = tuple((i, thread) for i, (_, thread) in enumerate(languages))
         return self._inside.text(body), pairs
 
@@ -251,9 +251,9 @@ class JsonMachine:
         return moves
 
     def _scalar_key(self, frame: int, depth: int, n: int, items: Pairs) -> Key:
-        if any(self._scalars.moves(scalar) for scalar, _ in items):
-            return (SCALAR, frame, depth, n, self._pairs.id(items))
-        return self._ended(frame, depth, n, {thread for _, thread in items})
+        if all(self._scalars.is_over(scalar) for scalar, _ in items):
+            return self._ended(frame, depth, n, {thread for _, thread in items})
+        return (SCALAR, frame, depth, n, self._pairs.id(items))
 
     def _expand_scalar(self, key: Ints) -> Expansion:
         _, frame, depth, n, index = key

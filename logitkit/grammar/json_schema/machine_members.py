@@ -16,12 +16,32 @@ from logitkit.grammar.strings import Language
 Threads = tuple[int, ...]
 
 
-class Names(NamedTuple):
-    """The declared names of some plans, sorted by their spelling."""
+CHUNK = 16
 
-    words: Words
-    texts: list[str]
-    ranks: dict[str, int]
+
+class Names:
+    """The declared names of some plans, sorted by their spelling; `texts` are the names."""
+
+    def __init__(self, plans: Sequence[ObjectPlan], spelling: Spelling) -> None:
+        spelled = {spelling.string(name): name for plan in plans for name in plan.names}
+        self.words = Words(spelled)
+        self.texts = [spelled[word] for word in self.words.spellings]
+        self._ranks = {text: rank for rank, text in enumerate(self.texts)}
+        self._memo: dict[tuple[int, int, int], int] = {}
+
+    def ranked(self, plan: ObjectPlan, positions: int) -> int:
+        """Declared positions of a plan (as bits), as bits by rank."""
+        found, start = 0, 0
+        while positions >> start:
+            chunk = positions >> start & (1 << CHUNK) - 1
+            key = (plan.index, start, chunk)
+            bits = self._memo.get(key)
+            if bits is None:
+                names = (plan.names[start + i] for i in range(CHUNK) if chunk >> i & 1)
+                bits = self._memo[key] = sum(1 << self._ranks[name] for name in names)
+            found |= bits
+            start += CHUNK
+        return found
 
 
 class KeySet(NamedTuple):
@@ -83,7 +103,7 @@ class Members:
             bits = 0
             for thread, member in zip(threads, members, strict=True):
                 plan = self._plans[member.plan]
-                bits |= self._ranked(table, plan, self._offer(thread).names)
+                bits |= table.ranked(plan, self._offer(thread).names)
             languages, maps = self._languages(threads)
             body = self._bodies.id(languages, True) if languages else None
             found = self._key_sets[threads] = KeySet(names, bits, body, maps)
@@ -93,26 +113,12 @@ class Members:
         found = self._names.get(index)
         if found is None:
             plans = [self._plans[plan] for plan in self._plan_sets[index]]
-            spelled = {self._spelling.string(t): t for plan in plans for t in plan.names}
-            words = Words(spelled)
-            texts = [spelled[word] for word in words.spellings]
-            ranks = {text: rank for rank, text in enumerate(texts)}
-            found = self._names[index] = Names(words, texts, ranks)
+            found = self._names[index] = Names(plans, self._spelling)
         return found
 
     def is_single(self, index: int) -> bool:
         """Whether these names are of one object only."""
         return len(self._plan_sets[index]) == 1
-
-    @staticmethod
-    def _ranked(names: Names, plan: ObjectPlan, positions: int) -> int:
-        """Declared positions of a plan, as bits by rank."""
-        found = 0
-        while positions:
-            low = positions & -positions
-            positions ^= low
-            found |= 1 << names.ranks[plan.names[low.bit_length() - 1]]
-        return found
 
     def _languages(
         self, threads: Threads

@@ -7,7 +7,6 @@ digit is offered only where a value can follow.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from decimal import Decimal
 
 from logitkit.grammar.json_schema.ranges import Range, scaled
@@ -63,16 +62,16 @@ class Magnitude:
             for width in (10 ** (self._range.scale + more) for more in self._lengths(whole))
         )
 
-    def _lengths(self, whole: str) -> Iterator[int]:
+    def _lengths(self, whole: str) -> range:
         """How many more digits the integer part may need."""
         if whole == "0":
-            return iter((0,))
+            return range(1)
         room = self._longest - len(whole)
         if self._range.high is None:
             room = (
                 max(room, 0) + len(str(self._range.period)) + 1 + len(str(self._range.exceptions))
             )
-        return iter(range(room + 1))
+        return range(room + 1)
 
     def _loosen(self, text: str) -> State | None:
         """The state after `text`, which was tight until its last byte."""
@@ -114,8 +113,7 @@ class Magnitude:
     def _loose_fraction(self, digits: int, remainder: int) -> State | None:
         if not self._range.grid:
             return ("f", digits, remainder) if self._range.has_holes else ("any",)
-        width = 10 ** (self._range.step - digits)
-        alive = self._range.count(remainder, remainder + width - 1) > 0
+        alive = self._range.has_multiple(remainder, 10 ** (self._range.step - digits))
         return ("f", digits, remainder) if alive else None
 
     def _length_fits(self, size: int, above: object, below: object) -> bool:
@@ -132,12 +130,10 @@ class Magnitude:
         size = min(size, self._longest + 1)
         above = above and size <= len(self._low_text)
         below = below and self._high_text is not None and size <= len(self._high_text)
-        for more in self._lengths("1" * size):
-            if not self._length_fits(size + more, above, below):
-                continue
-            width = 10 ** (more + self._range.step)
-            first = remainder * 10**more
-            if not self._range.grid or self._range.count(first, first + width - 1) > 0:
+        for more in reversed(self._lengths("1" * size)):
+            if self._length_fits(size + more, above, below) and self._range.has_multiple(
+                remainder * 10**more, 10 ** (more + self._range.step)
+            ):
                 return ("i", size, above, below, remainder)
         return None
 

@@ -24,6 +24,7 @@ from logitkit.grammar.json_schema.normalise_empty import Emptiness
 from logitkit.grammar.json_schema.normalise_expressions import Leaf
 from logitkit.grammar.json_schema.normalise_object import (
     has_others,
+    least_declared,
     other_node,
     regions,
 )
@@ -127,6 +128,7 @@ class NormalForm:
                 pending += self._inside(item)
         if self.is_empty(self.root):
             raise GrammarError("no value fits the schema: its keywords contradict each other", "#")
+        self._nodes.budget = replace(self._budget)  # what is asked for later has no deadline
 
     def refuse_circle(self, node: Node) -> None:
         """Raise GrammarError: `node` is made of itself."""
@@ -148,6 +150,9 @@ class NormalForm:
                     if node is not None:
                         yield node
                         yield from (self.both(place, node) for place in places)
+            if len(item.contains) > 1:
+                together = [contains.node for contains in item.contains]
+                yield from (self._living(self._nodes.conj((p, *together))) for p in places)
 
     def _final(self, node: Node) -> Iterator[Type]:
         """The alternatives that have a value, without what is dead in them."""
@@ -164,8 +169,9 @@ class NormalForm:
 
     def _check_count(self, obj: Object) -> None:
         """Refuse `obj` where two or more undeclared keys may have to be told apart."""
-        free = obj.min_properties - len(obj.required)
-        if obj.max_properties is not None and obj.max_properties - len(obj.required) <= 1:
+        declared = least_declared(obj)
+        free = obj.min_properties - declared
+        if obj.max_properties is not None and obj.max_properties - declared <= 1:
             return
         if free > 1 and has_others(self._nodes, obj, self.is_empty):
             raise GrammarError(

@@ -7,19 +7,24 @@ grow past every bound.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
+from itertools import product
+from math import prod
 
 from logitkit.grammar.json_schema.normalise_expressions import And
 from logitkit.grammar.json_schema.normalise_nodes import Nodes
 from logitkit.grammar.json_schema.types import ANYTHING, NEVER, Node, Object, Type
 
-_WORTHWHILE = 4  # alternatives from which redundant ones are looked for
+_WORTHWHILE = range(4, 400)  # numbers of objects among which redundant ones are looked for
+
+_MAX_CLAUSES = 16
 
 
 def absorbed(nodes: Nodes, union: Iterable[Type]) -> tuple[Type, ...]:
     """The union without objects that another of its objects contains."""
     types = tuple(union)
     objects = [item for item in types if isinstance(item, Object)]
-    if len(objects) < _WORTHWHILE:
+    if len(objects) not in _WORTHWHILE:
         return types
     nodes.budget.check_time()
     members = {item: dict(item.properties) for item in objects}
@@ -32,6 +37,33 @@ def absorbed(nodes: Nodes, union: Iterable[Type]) -> tuple[Type, ...]:
         return types
     chosen = set(kept)
     return tuple(item for item in types if not isinstance(item, Object) or item in chosen)
+
+
+def with_clauses(union: Iterable[Type]) -> tuple[Type, ...]:
+    """The union with objects that differ in `required` alone made one, by clauses.
+
+    a and b, or else c: that is (a or c) and (b or c).
+    """
+    groups: dict[Type, list[frozenset[str]]] = {}
+    for item in union:
+        if isinstance(item, Object):
+            groups.setdefault(replace(item, required=frozenset()), []).append(item.required)
+        else:
+            groups[item] = []
+    types: list[Type] = []
+    for item, variants in groups.items():
+        if not isinstance(item, Object):
+            types.append(item)
+            continue
+        always = frozenset.intersection(*variants)
+        extras = [variant - always for variant in variants]
+        if prod(map(len, extras)) > _MAX_CLAUSES:
+            types += [replace(item, required=variant) for variant in variants]
+            continue
+        chosen = product(*map(sorted, extras)) if len(extras) > 1 else ()
+        clauses = {frozenset((name, True) for name in names): None for names in chosen}
+        types.append(replace(item, required=always, clauses=(*item.clauses, *clauses)))
+    return tuple(types)
 
 
 def _covers(

@@ -18,7 +18,7 @@ def blame(nodes: Nodes, node: Node, message: str) -> str | None:
     for name in names:
         for place in places:
             if name in place.value:
-                return f"{place.pointer}/{name}"
+                return place.at(name)
     return places[0].pointer if places else None
 
 

@@ -42,7 +42,7 @@ class Nodes:
         self._opening: set[Node] = set()
         self._opposites: dict[Node, Node] = {}
         self._ranks: dict[str, int] = {}
-        self.never_empty: set[Language] = set()  # formats: deciding it is slow for some
+        self.never_empty: set[Language] = set()  # lengths and formats: some are slow to decide
 
     def __len__(self) -> int:
         return len(self._expressions)

@@ -68,10 +68,22 @@ def finish(nodes: Nodes, obj: Object) -> list[Object]:
     return finished
 
 
+def least_declared(obj: Object) -> int:
+    """So many declared members at least every value has: required ones, one of each clause."""
+    counted = set(obj.required)
+    least = len(counted)
+    for clause in obj.clauses:
+        names = {name for name, _ in clause}
+        if all(present for _, present in clause) and counted.isdisjoint(names):
+            counted |= names
+            least += 1
+    return least
+
+
 def _single(nodes: Nodes, obj: Object, open_ones: Open) -> tuple[strings.Language, Node]:
     """The requirement that one undeclared member must meet; GrammarError if it takes two."""
     if len(open_ones) > 1 and (
-        obj.max_properties is None or obj.max_properties > len(obj.required) + 1
+        obj.max_properties is None or obj.max_properties > least_declared(obj) + 1
     ):
         raise GrammarError(
             "`not` (or `oneOf`, `if`) needs two members that are not declared, and duplicates "

@@ -15,7 +15,7 @@ from logitkit.errors import GrammarError
 from logitkit.grammar.json_schema import values
 from logitkit.grammar.json_schema.merge import intersect
 from logitkit.grammar.json_schema.negate import complement
-from logitkit.grammar.json_schema.normalise_absorb import absorbed
+from logitkit.grammar.json_schema.normalise_absorb import absorbed, with_clauses
 from logitkit.grammar.json_schema.normalise_expressions import And, Leaf, Not, OneOf, Or
 from logitkit.grammar.json_schema.normalise_fits import fits
 from logitkit.grammar.json_schema.normalise_nodes import Nodes
@@ -31,7 +31,8 @@ from logitkit.grammar.json_schema.types import (
     Type,
 )
 
-MAX_PRODUCT = 1_000  # alternatives of one node, before redundant ones are dropped
+MAX_PRODUCT = 1_000  # alternatives of a conjunction, before redundant ones are dropped
+MAX_UNION = 20_000  # alternatives of a union
 _PRUNE_FROM = 4  # alternatives from which a product is searched for empty ones
 
 
@@ -132,7 +133,8 @@ class Unions:
         if node in self._rewritten:
             return self._types[needs[0]]
         if isinstance(expression, Or):
-            return absorbed(self.nodes, united(item for one in needs for item in self._types[one]))
+            whole = united((item for one in needs for item in self._types[one]), MAX_UNION)
+            return absorbed(self.nodes, with_clauses(whole))
         assert isinstance(expression, And)
         finite = self._finite(expression)
         if finite is not None:
@@ -200,7 +202,8 @@ class Unions:
         around = [part for part in parts if part != chosen]
         branches = [nodes.conj([*around[:before], option, *around[before:]]) for option in options]
         overlaps: list[list[Node]] = [[] for _ in options]
-        for first, second in combinations(range(len(options)), 2):
+        pairs = combinations(range(len(options)), 2)
+        for first, second in () if self._discriminated(branches) else pairs:
             if self._overlap(branches[first], branches[second], options[second]):
                 overlaps[first].append(options[second])
                 overlaps[second].append(options[first])
@@ -211,6 +214,25 @@ class Unions:
         )
         self._rewritten[node] = result
         return result
+
+    def _discriminated(self, branches: list[Node]) -> bool:
+        """Whether a required member has other values in every branch: none overlaps then."""
+        common: dict[str, list[frozenset[object]]] | None = None
+        for branch in branches:
+            types = self.types(branch)
+            if len(types) != 1 or not isinstance(types[0], Object):
+                return False
+            own: dict[str, list[frozenset[object]]] = {}
+            for name, node in types[0].properties:
+                known = self._values_of(node) if name in types[0].required else None
+                if known is not None and (common is None or name in common):
+                    own[name] = [*(common[name] if common else ()), known]
+            common = own
+            if not common:
+                return False
+        return any(
+            sum(map(len, sets)) == len(frozenset().union(*sets)) for sets in (common or {}).values()
+        )
 
     def _overlap(self, first: Node, second: Node, option: Node) -> bool:
         """Whether some value may fit both branches; False only where certainly none does."""
@@ -252,7 +274,7 @@ def _kind(item: Type) -> type:
     return _KINDS.get(item.text[0], Number) if isinstance(item, Literal) else type(item)
 
 
-def united(items: Iterable[Type]) -> tuple[Type, ...]:
+def united(items: Iterable[Type], limit: int = MAX_PRODUCT) -> tuple[Type, ...]:
     """The alternatives without repetition, strings in one; GrammarError if there are too many."""
     union: dict[Type, None] = {}
     words: String | None = None
@@ -264,13 +286,13 @@ def united(items: Iterable[Type]) -> tuple[Type, ...]:
                 words = String(words.language | item.language)
         else:
             union[item] = None
-            if len(union) > MAX_PRODUCT:
+            if len(union) > limit:
                 break
     if words is not None:
         union[words] = None
-    if len(union) > MAX_PRODUCT:
+    if len(union) > limit:
         raise GrammarError(
-            f"`allOf`, `anyOf`, `oneOf` and `not` together need more than {MAX_PRODUCT} "
+            f"`allOf`, `anyOf`, `oneOf` and `not` together need more than {limit} "
             "alternatives in one place; simplify the schema"
         )
     return tuple(union)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
-from logitkit.grammar.json_schema.types import Node, Object
+from logitkit.grammar.json_schema.types import NEVER, Node, Object
 from logitkit.grammar.json_schema.undeclared import Undeclared
 
 Clause = frozenset[tuple[int, bool]]  # one of these positions is present, or absent
@@ -60,12 +60,13 @@ class Offer(NamedTuple):
 class ObjectPlan:
     """One `Object`, as plan number `index`.
 
-    Declared names come in declared order if all must come. If some are optional they come in any
-    order: a name that was passed over could never come later otherwise.
+    Where all members are known (all declared names must come, and no others may) they come in
+    declared order. Else they come in any order: a name that is passed over may still come later.
     """
 
     def __init__(self, obj: Object, index: int, nodes: Nodes) -> None:
         self.obj = obj
+        self.index = index
         self._nodes = nodes
         self.names = [name for name, _ in obj.properties]
         self.positions = {name: i for i, name in enumerate(self.names)}
@@ -75,7 +76,8 @@ class ObjectPlan:
             self._usable |= usable << i
             self._required |= (name in obj.required) << i
         self._possible = not self._required & ~self._usable
-        self._ordered = not self._usable & ~self._required
+        only_declared = obj.additional == NEVER and not obj.patterns
+        self._ordered = only_declared and not self._usable & ~self._required
         needed = self._required.bit_count()
         self._minimum = obj.min_properties if obj.min_properties > needed else 0
         self._maximum = obj.max_properties
@@ -144,15 +146,21 @@ class ObjectPlan:
 
     def _keep(self, thread: Thread, names: int) -> int:
         """Those of `names` after which the object can still end."""
-        left = names
-        while left:
-            i = left.bit_length() - 1
-            left ^= 1 << i
-            if not self._can_finish(self._add_declared(thread, i)):
-                names ^= 1 << i
-            elif self._ordered and not thread.clauses:
-                break  # counts alone only get better with earlier names
-        return names
+        special = 0
+        for clause in thread.clauses:
+            for position, _ in clause:
+                special |= 1 << position
+        kept = 0
+        for alike in (names & self._required & ~special, names & ~self._required & ~special):
+            if alike and self._can_finish(self._add_declared(thread, alike.bit_length() - 1)):
+                kept |= alike
+        special &= names
+        while special:
+            one = special & -special
+            special ^= one
+            if self._can_finish(self._add_declared(thread, one.bit_length() - 1)):
+                kept |= one
+        return kept
 
     def take(self, thread: Thread, position: int) -> tuple[Node, Thread]:
         """The value's node and the thread after the declared name at `position`."""

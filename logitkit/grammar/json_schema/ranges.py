@@ -93,6 +93,8 @@ class Range:
                 "use a smaller or rounder number"
             )
 
+        self._any_wanted = self.count(1, self.period) > 0
+
     def _in_range(self, value: int) -> bool:
         """Whether the scaled value is inside the bounds and not excluded."""
         if value < self.low or (self._low_open and value == self.low):
@@ -115,6 +117,17 @@ class Range:
                 every = lcm(self._modulus, *chosen)
                 total += (-1) ** size * (last // every - (first - 1) // every)
         return total
+
+    def has_multiple(self, first: int, width: int) -> bool:
+        """Whether one of `width` integers from `first` on, at scale 10^step, is wanted.
+
+        Without regard to bounds, and always where multiples decide nothing.
+        """
+        if not self.grid:
+            return True
+        if width >= self.period:
+            return self._any_wanted
+        return self.count(first, first + width - 1) > 0
 
     def some_between(self, first: int, after: int) -> bool:
         """Whether a wanted value lies in [first, after), both scaled."""

@@ -13,10 +13,21 @@ from urllib.parse import unquote, urldefrag, urljoin
 from logitkit.errors import GrammarError
 from logitkit.grammar.json_schema.drafts import Draft
 
-_NOT_SCHEMAS = frozenset({"enum", "const", "default", "examples"})
+# Where schemas stand: only there an `$id` or `$anchor` names something.
 _NAME_MAPS = frozenset(
     {"properties", "patternProperties", "definitions", "$defs", "dependencies", "dependentSchemas"}
 )
+_APPLIERS = frozenset(
+    {
+        *("items", "prefixItems", "additionalItems", "contains", "unevaluatedItems"),
+        *("additionalProperties", "propertyNames", "unevaluatedProperties", "contentSchema"),
+        *("allOf", "anyOf", "oneOf", "not", "if", "then", "else"),
+    }
+)
+
+
+def _escaped(token: str | int) -> str:
+    return str(token).replace("~", "~0").replace("/", "~1")
 
 
 class Place:
@@ -36,9 +47,13 @@ class Place:
         tokens: list[str] = []
         place: Place = self
         while place.parent is not None:
-            tokens.append(str(place.token).replace("~", "~0").replace("/", "~1"))
+            tokens.append(_escaped(place.token))
             place = place.parent
         return "/".join(["#", *reversed(tokens)])
+
+    def at(self, token: str | int) -> str:
+        """The JSON pointer of the value at `token`."""
+        return f"{self.pointer}/{_escaped(token)}"
 
 
 class Resource:
@@ -142,19 +157,18 @@ class Document:
         return self._index
 
     def _schemas(self) -> Iterator[Place]:
-        """Every object of the document that may be a schema."""
-        pending = [(self.root, True)]
+        """Every object of the document that stands where a schema does."""
+        pending = [self.root]
         while pending:
-            place, is_schema = pending.pop()
-            value = place.value
-            if isinstance(value, dict):
-                if is_schema:
-                    yield place
-                for name, item in value.items():
-                    if isinstance(item, dict | list) and not (is_schema and name in _NOT_SCHEMAS):
-                        maps = is_schema and name in _NAME_MAPS
-                        pending.append((self.child(place, name, item), not maps))
-            elif isinstance(value, list):
-                for position, item in enumerate(value):
-                    if isinstance(item, dict | list):
-                        pending.append((self.child(place, position, item), True))
+            place = pending.pop()
+            if isinstance(place.value, list):
+                pending += [self.child(place, i, item) for i, item in enumerate(place.value)]
+            if not isinstance(place.value, dict):
+                continue
+            yield place
+            for name, item in place.value.items():
+                if name in _APPLIERS:
+                    pending.append(self.child(place, name, item))
+                elif name in _NAME_MAPS and isinstance(item, dict):
+                    names = self.child(place, name, item)
+                    pending += [self.child(names, key, value) for key, value in item.items()]

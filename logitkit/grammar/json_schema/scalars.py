@@ -60,6 +60,10 @@ class Scalars:
             self._moves[scalar] = found
         return found
 
+    def is_over(self, scalar: int) -> bool:
+        """Whether a literal was read to its end."""
+        return not self._positions[scalar]
+
     def complete(self, scalar: int) -> bool:
         """Whether the value may end here."""
         position = self._positions[scalar]

@@ -58,9 +58,10 @@ class _Parts:
         self.scalars: dict[int, None] = {}
 
     def shape(self) -> Shape:
+        free = strings.ANY in self.languages  # and then no other string matters
         return Shape(
-            tuple(self.languages),
-            tuple(self.texts),
+            (strings.ANY,) if free else tuple(self.languages),
+            () if free else tuple(self.texts),
             tuple(self.objects),
             tuple(self.arrays),
             tuple(self.scalars),

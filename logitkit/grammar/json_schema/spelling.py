@@ -9,12 +9,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from logitkit.errors import GrammarError
 from logitkit.grammar.json_schema.types import NEVER, Array, Literal, Object
 
 NEEDED = b'{}[]":,\\-.0123456789abcdeflnrstu'  # no JSON without these
+
+
+@lru_cache(maxsize=32)
+def spelling_of(alphabet: tuple[bool, ...]) -> Spelling:
+    """The spelling of an alphabet, made once."""
+    return Spelling(alphabet)
 
 
 class Spelling:
@@ -27,7 +34,6 @@ class Spelling:
                 f"no token of the vocabulary spells {chr(missing[0])!r}, which JSON needs; "
                 "use a vocabulary that has all of ASCII"
             )
-        self._alphabet = alphabet
         self._missing = {byte for byte in range(0x20, 0xF5) if not alphabet[byte]}
 
     def string(self, text: str) -> bytes:
@@ -42,9 +48,6 @@ class Spelling:
         if self._missing.isdisjoint(spelled.encode()):
             return spelled
         return json.dumps(char)[1:-1] if char > "~" else f"\\u{ord(char):04x}"
-
-    def is_spelled(self, byte: int) -> bool:
-        return self._alphabet[byte]
 
 
 class RawNumber(str):

@@ -21,7 +21,10 @@ ANYTHING: Node = 1  # the schema true: any JSON value
 
 @dataclass(frozen=True)
 class Literal:
-    """One JSON value, spelled canonically; `text` is its compact JSON, which also identifies it."""
+    """One JSON value, spelled canonically; `text` is its compact JSON, which also identifies it.
+
+    Only a number beyond 10**22 that was written with an exponent keeps it (`1e308`).
+    """
 
     text: str
 

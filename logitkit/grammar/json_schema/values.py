@@ -16,6 +16,7 @@ from typing import Any
 from logitkit.errors import GrammarError
 
 MAX_DIGITS = 1_000  # of a number that must be written out without an exponent
+_quoted = json.JSONEncoder(ensure_ascii=False).encode
 _EXACT_POWERS = 22
 MAX_DEPTH = 100  # of a value in enum or const
 
@@ -93,12 +94,14 @@ def check_number(value: int | float | Decimal, where: str) -> None:
 
 def text(value: Any) -> str:
     """The compact JSON of a checked value, members in the given order."""
-    if value is None or isinstance(value, str | bool):
-        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str):
+        return _quoted(value)
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
     if isinstance(value, list):
         return "[" + ",".join(map(text, value)) + "]"
     if isinstance(value, dict):
-        members = (f"{json.dumps(k, ensure_ascii=False)}:{text(v)}" for k, v in value.items())
+        members = (f"{_quoted(name)}:{text(item)}" for name, item in value.items())
         return "{" + ",".join(members) + "}"
     return number_text(exact(value))
 
@@ -106,6 +109,8 @@ def text(value: Any) -> str:
 @lru_cache(maxsize=8192)
 def parse(literal: str) -> Any:
     """The value of a canonical text; do not change it. Numbers are Decimal."""
+    if literal[0] == '"' and "\\" not in literal:
+        return literal[1:-1]
     return json.loads(literal, parse_float=Decimal, parse_int=Decimal)
 
 

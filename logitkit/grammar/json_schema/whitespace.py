@@ -9,6 +9,7 @@ number of spaces then depends on the depth, which is part of a frame's states.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from logitkit.errors import GrammarError
@@ -63,7 +64,8 @@ class Indent(Whitespace):
         return Gap((), where != AFTER, where == AFTER)
 
 
-def whitespace(mode: object, alphabet: Sequence[bool]) -> Whitespace:
+@lru_cache(maxsize=64)
+def whitespace(mode: str | int, alphabet: tuple[bool, ...]) -> Whitespace:
     """The policy of `JsonSchema.whitespace`, with the bytes that can be spelled."""
     if mode == "compact":
         return Whitespace([Gap((), True, True)])

@@ -311,7 +311,7 @@ def conjunction(parts: Iterable[Language]) -> Language:
         return ANY
     if EMPTY_WORD in flat:
         return EMPTY_WORD if all(part.nullable for part in flat) else NONE
-    if any(isinstance(part, Not) and part.inner in flat for part in flat):
+    if any(isinstance(part, Not) and _follows(part.inner, flat) for part in flat):
         return NONE
     words = [part for part in flat if isinstance(part, Words)]
     if len(words) > 1:
@@ -319,6 +319,11 @@ def conjunction(parts: Iterable[Language]) -> Language:
     if any(part.tangled for part in flat):
         return _distributed(flat)
     return And(frozenset(flat), all(part.nullable for part in flat))
+
+
+def _follows(a: Language, flat: set[Language]) -> bool:
+    """Whether it is plain that what is in all of `flat` is in `a`."""
+    return a in flat or (isinstance(a, And) and a.parts <= flat)
 
 
 def _distributed(flat: set[Language]) -> Language:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from logitkit.errors import GrammarError
 from logitkit.grammar.strings import syntax
 from logitkit.grammar.strings.charset import ALL
 from logitkit.grammar.strings.language import ANY, NONE, Language
@@ -23,11 +24,8 @@ def length(minimum: int, maximum: int | None) -> Language:
 
 
 @lru_cache(512)
-def _compiled(
-    text: str, dialect: Dialect, search: bool, nesting: int, where: str | None
-) -> Language:
-    root = parse(text, dialect, search=search, where=where, nesting=nesting)
-    return Program(root).start
+def _compiled(text: str, dialect: Dialect, search: bool, nesting: int) -> Language:
+    return Program(parse(text, dialect, search=search, where=None, nesting=nesting)).start
 
 
 def pattern(
@@ -43,4 +41,9 @@ def pattern(
     `where` is the place of the keyword, for errors; GrammarError if the pattern is wrong or not
     regular, with the position in it.
     """
-    return _compiled(text, dialect, search, nesting, where)
+    try:
+        return _compiled(text, dialect, search, nesting)
+    except GrammarError:
+        if where is not None:
+            parse(text, dialect, search=search, where=where, nesting=nesting)  # says where
+        raise

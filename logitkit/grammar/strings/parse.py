@@ -65,6 +65,7 @@ class Parser:
         self.reader = Reader(text, where)
         self.nesting = nesting
         self.lookaheads = 0
+        self.names: set[str] = set()
         self.lazy = 0
         self.stack = [Frame("", 0, Flags(ecma=dialect == "ecma"))]
         if len(text) > LONGEST:
@@ -201,6 +202,9 @@ class Parser:
             name = reader.until(">", start)
             if not re.fullmatch(r"[^\W\d]\w*", name.replace("$", "_")):
                 reader.fail(f"`{name}` is no name for a group", start)
+            if name in self.names and not flags.ecma:
+                reader.fail(f"the group name `{name}` is used twice", start)
+            self.names.add(name)
             return "", flags
         return self._inline_flags(start)
 

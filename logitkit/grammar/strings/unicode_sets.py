@@ -24,6 +24,8 @@ ECMA_SPACE = (
 ECMA_LINE_ENDS = chars("\n\r\u2028\u2029")
 NEWLINE = chars("\n")
 
+LAST_LETTER = 0x3FFFF  # beyond it are only tags, private use and what is not assigned
+
 # General categories by the long names that ECMA-262 allows beside the short ones.
 CATEGORIES = frozenset(
     re.split(
@@ -53,9 +55,9 @@ BINARY = frozenset(
 )
 
 
-@lru_cache(1)
-def _every_character() -> str:
-    points = np.arange(LAST + 1, dtype="<u4")
+@lru_cache(2)
+def _characters(last: int) -> str:
+    points = np.arange(last + 1, dtype="<u4")
     points[SURROGATES[0] : SURROGATES[1] + 1] = 0
     return points.tobytes().decode("utf-32-le")
 
@@ -63,7 +65,7 @@ def _every_character() -> str:
 @lru_cache(16)
 def python_class(letter: str) -> CharSet:
     r"""The characters that `re` matches with `\d`, `\w` or `\s` in a str pattern."""
-    found = re.finditer(rf"\{letter}+", _every_character())
+    found = re.finditer(rf"\{letter}+", _characters(LAST_LETTER))
     return CharSet((span.start(), span.end() - 1) for span in found)
 
 
@@ -89,7 +91,7 @@ def unicode_property(name: str) -> CharSet | None:
         compiled = regex.compile(expression)
     except regex.error:
         return None
-    found = compiled.finditer(_every_character())
+    found = compiled.finditer(_characters(LAST))
     spans = [(span.start(), span.end() - 1) for span in found]
     return CharSet(spans)
 
@@ -99,11 +101,8 @@ def _case_groups() -> dict[int, frozenset[int]]:
     """Every character that has a case, with all that `re` takes for equal to it under (?i)."""
     roots: dict[object, set[int]] = {}
     groups: dict[int, set[int]] = {}
-    for point in range(0x20000):
-        char = chr(point)
-        lower = char.lower()
-        if lower == char and char.upper() == char:
-            continue
+    for char in regex.findall(r"\p{Changes_When_Casemapped}", _characters(LAST_LETTER)):
+        point, lower = ord(char), char.lower()
         # U+0130 alone has a lower case of two characters; its simple lower case is "i".
         lower = lower[0]
         joined = {point, ord(lower)}
