@@ -85,7 +85,8 @@ class CausalLM:
     images (`model_inputs`). model_inputs: further inputs of `forward` (pixel_values, ...); they
     reach the first forward only, but for `token_type_ids`, which go on with their last value.
 
-    vocab_size: the width of the logits. context_length: the positions that the config promises,
+    vocab_size: the width of the logits. num_tokens: the ids below it that have an embedding, which
+    alone may be fed. context_length: the positions that the config promises,
     None when it names none. position_limit: `context_length` for models with a finite table of
     positions (no rotary), else None; later positions are held at the last one, so that finished
     rows and padding behind short drafts cannot overrun the table. lengths: [B] int64 on the device
@@ -120,13 +121,17 @@ class CausalLM:
         if getattr(base, "_supports_default_dynamic_cache", lambda: True)():
             self._cache = DynamicCache(config=base.config)
         self.vocab_size = _vocab_size(base, config)
+        self.num_tokens = min(self.vocab_size, int(embedding.num_embeddings))
         self.context_length = _context_length(config)
         self._takes_positions = "position_ids" in parameters
-        # Every rotary model has `rope_parameters`; what remains looks positions up in a table.
-        in_table = self._takes_positions and not hasattr(config, "rope_parameters")
-        self.position_limit = self.context_length if in_table else None
+        self.position_limit = table_length(model) if self._takes_positions else None
         self._takes_logits_to_keep = "logits_to_keep" in parameters
+        # GPT-Neo takes positions, but its local layers have a mask that counts columns.
+        self._by_column = not self._takes_positions or "local" in getattr(
+            config, "attention_layers", ()
+        )
         counts_columns = not self._takes_positions and hasattr(config, "max_position_embeddings")
+        self._needs_equal_rows = counts_columns and len(input_ids) > 1
         if counts_columns and not attention_mask.all():
             raise ValueError(
                 f"`attention_mask` has padding, but {type(base).__name__} takes no `position_ids` "
@@ -274,14 +279,15 @@ class CausalLM:
 
         Recurrent and hybrid models have not. Known after `prefill`.
         """
-        return not self._uncroppable()
+        return not (self._uncroppable() or self._needs_equal_rows or self.longest_block == 0)
 
     def _layers(self) -> list[Any]:
         return list(getattr(self._cache, "layers", []))
 
     def _uncroppable(self) -> set[str]:
-        names = {type(layer).__name__ for layer in self._layers()} or {type(self._cache).__name__}
-        return names.difference(_TOKEN_LAYERS)
+        if type(self._cache) is not DynamicCache:  # a model's own may hold more than its layers
+            return {type(self._cache).__name__}
+        return {type(layer).__name__ for layer in self._layers()}.difference(_TOKEN_LAYERS)
 
     @property
     def longest_block(self) -> int | None:
@@ -292,8 +298,20 @@ class CausalLM:
         windows = [x.sliding_window for x in self._layers() if _is_sliding(x)]
         return min(windows) - 1 if windows else None
 
+    @property
+    def columns_left(self) -> int | None:
+        """How many more tokens a row may be fed where a table counts columns; None: any number."""
+        if not self._by_column or self.context_length is None:
+            return None
+        return self.context_length - self._width
+
     def check_croppable(self) -> None:
-        """Raise ValueError naming the cache layers that could not forget a rejected draft."""
+        """Raise ValueError naming what keeps the model from forgetting a rejected draft."""
+        if self._needs_equal_rows:
+            raise ValueError(
+                f"`model`: {type(self._model).__name__} takes no `position_ids`, so that its rows "
+                "must keep equally many tokens: generate without drafts, or one prompt at a time"
+            )
         if names := self._uncroppable():
             raise ValueError(
                 f"`model`: {type(self._model).__name__} cannot forget rejected tokens, its cache "
@@ -334,8 +352,7 @@ class CausalLM:
         arange = torch.arange(n, device=self._device)
         self._mask[:, self._width - n : self._width] = arange < kept[:, None]
         longest = int(self.lengths.max())
-        by_column = self._sliding or not self._takes_positions
-        if by_column or self._width > _MAX_WIDTH_RATIO * longest:
+        if self._sliding or self._by_column or self._width > _MAX_WIDTH_RATIO * longest:
             self._gather(longest, n)
         self._before = []
 
@@ -366,6 +383,13 @@ class CausalLM:
 
 def _is_sliding(layer: Any) -> bool:
     return bool(getattr(layer, "is_sliding", False))
+
+
+def table_length(model: Any) -> int | None:
+    """The longest text that `model` has a table of positions for; None: any length."""
+    config = _unwrapped(model).config.get_text_config(decoder=True)
+    # Every rotary model has `rope_parameters`; what remains looks positions up in a table.
+    return None if hasattr(config, "rope_parameters") else _context_length(config)
 
 
 def _unwrapped(model: Any) -> Any:

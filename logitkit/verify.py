@@ -7,8 +7,9 @@ drafts, then the recovered token (or behind a whole draft the bonus token).
 `exact` keeps what plain decoding would have drawn there. `ratio` (Leviathan et al., 2211.17192;
 Chen et al., 2302.01318) and `block` (Sun et al., 2403.10444) keep the distribution only; they are
 for research, in plain torch and float64. For both, p [B, k + 1, V] is what the target draws from
-and q [B, k, V] what each draft token was really drawn from, zero rows behind a shorter draft. A
-draft token with p = 0 is never kept, and a coin u keeps a token where u < h, strictly.
+and q [B, k, V] what each draft token was really drawn from, zero rows behind a shorter draft; a row
+of p that cannot be decided is zero too. A draft token with p = 0 is never kept, and a coin u keeps
+a token where u < h, strictly.
 """
 
 from __future__ import annotations
@@ -75,6 +76,8 @@ def block(p: Tensor, q: Tensor, draft: Tensor, lengths: Tensor, coins: Tensor) -
         chance = weight
         if i + 1 < k:
             left = (weight[:, None] * p[:, i + 1] - q[:, i + 1]).clamp_min(0.0).sum(1)
+            # A row that cannot be decided is certain of what no draft can propose, its error.
+            left = torch.where(p[:, i + 1].sum(1) > 0, left, weight)
             inner = (left / (left + 1.0 - weight)).nan_to_num(1.0)  # 0 / 0: w = 1 and p = q
             chance = torch.where(lengths == i + 1, weight, inner)
         kept = real & (coins[:, i] < chance) & (weight > 0)

@@ -55,7 +55,7 @@ class AdjacencyDraft(DraftSource):
                 lead = lead if chain else margin
                 chain.append(token)
             chains.append(chain)
-            strengths.append(min(int(lead), STRONGEST))
+            strengths.append(int(min(lead, STRONGEST)))  # the lead may be infinite
         lengths = [len(chain) for chain in chains]
         width = max(lengths, default=0)
         padded = [chain + [0] * (width - len(chain)) for chain in chains]

@@ -15,6 +15,7 @@ from logitkit.batch import Batch
 from logitkit.draft.acceptance import Acceptance
 from logitkit.draft.costs import CostTable
 from logitkit.draft.ledger import Ledger, strengths
+from logitkit.draft.legal import checked
 from logitkit.draft.source import Draft, DraftSource
 from logitkit.draft.users import proposing
 from logitkit.params.checks import kind
@@ -26,7 +27,8 @@ class Cascade(DraftSource):
     All sources see all that is verified, and are judged by it whether they were taken or not. One
     that costs something is asked only when it promises more, its price subtracted, than the free
     ones did. Among equals the first one given is taken. `ledger`, which the strategy sets where it
-    keeps one, knows the prices; `spent` is the modelled cost of the last `propose`.
+    keeps one, knows the prices; `spent` is the modelled cost of the last `propose`. A cascade among
+    the sources counts as the sources that it holds.
     """
 
     label = "cascade"
@@ -41,8 +43,10 @@ class Cascade(DraftSource):
                 raise ValueError(
                     f"`sources` holds {kind(given)}: give draft sources (for a model ModelDraft)"
                 )
-            found.append(source)
-        self.sources = tuple(sorted(found, key=lambda source: source.cost > 0))
+            # Only the outermost cascade knows the prices and tells what it spent.
+            found += source.sources if isinstance(source, Cascade) else (source,)
+        found.sort(key=lambda source: source.cost > 0)
+        self.sources: tuple[DraftSource, ...] = tuple(found)
         self.ledger: Ledger | None = None
         self.spent = 0.0
         self._stored: CostTable | None = None
@@ -68,7 +72,7 @@ class Cascade(DraftSource):
             if source.cost > 0:
                 offer = self._bought(source, batch, k, sum(best) / len(best))
             else:
-                offer = source.propose(batch, k)
+                offer = checked(source.propose(batch, k), len(batch), batch.device)
             if offer is None:
                 continue
             for slot, value in enumerate(self._values(offer)):
@@ -126,7 +130,7 @@ class Cascade(DraftSource):
         if not length:
             return None
         begin = perf_counter()
-        offer = source.propose(batch, length)
+        offer = checked(source.propose(batch, length), len(batch), batch.device)
         width = offer.tokens.shape[1]
         self.spent += width * price
         if self.ledger is not None and width:

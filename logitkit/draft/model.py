@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from logitkit import randomness
 from logitkit.batch import Batch
-from logitkit.causal_lm import CausalLM
+from logitkit.causal_lm import CausalLM, table_length
 from logitkit.causal_lm_checks import check_model
 from logitkit.draft.source import Draft, DraftSource
 from logitkit.ops import OK
@@ -57,10 +57,17 @@ class ModelDraft(DraftSource):
         for row, tokens, head in zip(rows, batch.history.tokens, heads, strict=True):
             row[width - head :] = tokens[:head]
         mask = torch.arange(width, device=rows.device) >= width - batch.history.head[:, None]
+        name, table = type(self.model).__name__, table_length(self.model)
+        if table is not None and width > table:
+            raise ValueError(
+                f"`draft`: {name} has {table} positions, and a prompt has {width} tokens: give "
+                "another model, or generate without it"
+            )
         embedding: Any = self.model.get_input_embeddings()
         self._num_embeddings = int(embedding.num_embeddings)
         self._lm = CausalLM(self.model, self._known(rows), mask.long())
-        name, size = type(self.model).__name__, self._lm.vocab_size
+        self._is_full = False
+        size = self._lm.vocab_size
         if abs(size - batch.vocab_size) > MOST_PADDING:
             raise ValueError(
                 f"`draft`: {name} has a vocabulary of {size} ids and the target one of "
@@ -79,12 +86,17 @@ class ModelDraft(DraftSource):
     def propose(self, batch: Batch, k: int, *, coupled: bool = True, round: int = 0) -> Draft:
         """`k` tokens per request, fewer where one cannot be drawn; `logits` is None.
 
+        None at all once the text is longer than a table of columns that the model may have.
+
         With `coupled=False` the noise is the draft's own (stream 1, fresh in every `round`), and
         `logits` [B, k, V] are the log-probabilities that the tokens were drawn from.
         """
         self._catch_up(batch)
-        if self._lm.longest_block is not None:  # the last token of a chain is not fed
-            k = min(k, self._lm.longest_block + 1)
+        for block in (self._lm.longest_block, self._lm.columns_left):
+            if block is not None:  # the last token of a chain is not fed
+                k = min(k, block + 1)
+        if self._is_full:
+            k = 0
         logits, tokens, drawn_from = self._logits, self._chain, []
         lengths = torch.zeros_like(batch.history.head)
         for depth in range(k):
@@ -104,7 +116,7 @@ class ModelDraft(DraftSource):
             tokens = torch.cat([tokens, torch.where(status == OK, drawn, 0)[:, None]], 1)
             if not bool((lengths > depth).any()):
                 break
-        q = None if coupled else torch.stack(drawn_from, 1)
+        q = torch.stack(drawn_from, 1) if drawn_from else None
         return Draft(tokens, lengths, q, self.label)
 
     def _catch_up(self, batch: Batch) -> None:
@@ -125,7 +137,9 @@ class ModelDraft(DraftSource):
         counts = history.head - first
         self._heads = history.head.clone()
         width = int(counts.max())
-        if not width:
+        left = self._lm.columns_left
+        self._is_full |= left is not None and width > left
+        if not width or self._is_full:
             return
         place = first[:, None] + torch.arange(width, device=first.device)
         unseen = history.tokens.gather(1, place.clamp_max(history.tokens.shape[1] - 1))

@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from logitkit.draft.source import Draft, DraftSource
-from logitkit.params.checks import kind
+from logitkit.params.checks import kind, shown
 
 _SIGNATURES = {
     "propose": ("batch", "k"),
@@ -24,14 +24,21 @@ _SIGNATURES = {
 def proposing(source: Any) -> DraftSource | None:
     """`source` if it is a `DraftSource`, wrapped if it has a method `propose`, else None.
 
-    Errors: ValueError for a class in the place of an object, and for methods that cannot be called
-    as a source's are.
+    Errors: ValueError for a class in the place of an object, for a `cost` that is no number from 0,
+    and for methods that cannot be called as a source's are.
     """
     if isinstance(source, type):
         raise ValueError(f"`draft` is the class {source.__name__}: give an object of it")
-    if isinstance(source, DraftSource):
-        return source
-    return UsersSource(source) if callable(getattr(source, "propose", None)) else None
+    if not isinstance(source, DraftSource) and not callable(getattr(source, "propose", None)):
+        return None
+    cost = getattr(source, "cost", 0.0)
+    is_number = isinstance(cost, int | float) and not isinstance(cost, bool)
+    if not is_number or not 0 <= cost < float("inf"):
+        raise ValueError(
+            f"`draft`: the `cost` of {type(source).__name__} is {shown(cost)}: give the time of "
+            "one proposed token in plain steps, a number from 0"
+        )
+    return source if isinstance(source, DraftSource) else UsersSource(source)
 
 
 class UsersSource(DraftSource):

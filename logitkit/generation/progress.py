@@ -24,7 +24,8 @@ class Progress:
     `tokens` [B] is what the next forward gets: the newest token of every row, and for rows that are
     over `idle`, any token that the model has (`pad` may lie beyond its vocabulary).
     `finish_reasons` holds "eos", "stop", "length", "criteria", "error", or None while a row runs;
-    `failures` are the errors of the rows that ended by one. `lengths` counts each row's new tokens.
+    `failures` are the errors of the rows that ended by one, one each. `lengths` counts each row's
+    new tokens.
 
     Rows may take several tokens a step and run ahead of each other. The streamer and the criteria
     are shown one column at a time, once every running row has it, as plain decoding shows them; a
@@ -119,7 +120,12 @@ class Progress:
                 shown = None if scores is None else scores[: self._num_shown]
                 verdict = self._criteria(self._sequences[:, :width], shown)
                 over = torch.as_tensor(verdict).expand(len(self.rules)).tolist()
-                self._end_by_criteria([slot for slot, ends in enumerate(over) if ends])
+                self._end_by_criteria([slot for slot, ends in enumerate(over) if ends], scores)
+
+    def place(self, failure: RowError | StopRegexTimeout) -> tuple[int, int]:
+        """Of which token a request's error is, counted from its first, and the slot."""
+        slot = failure.slots[0]
+        return self.lengths[slot] + isinstance(failure, RowError), slot  # no token was drawn
 
     def settle(self, device: torch.device) -> None:
         """Give back the room behind the sequences, and move them where the prompts came from."""
@@ -129,8 +135,11 @@ class Progress:
         lengths = [self.lengths[slot] for slot in self.running]
         return min(lengths) if lengths else max(self.lengths)
 
-    def _end_by_criteria(self, slots: Sequence[int]) -> None:
-        """End rows at the column shown last, unless they ended there or before by themselves."""
+    def _end_by_criteria(self, slots: Sequence[int], scores: tuple[Tensor, ...] | None) -> None:
+        """End rows at the column shown last, unless they ended there or before by themselves.
+
+        What they have in later `scores` is emptied: the criteria may look at those again.
+        """
         length = self._num_shown
         ended = [
             slot
@@ -144,13 +153,14 @@ class Progress:
             self.rules[slot].rewind(length)
             self.lengths[slot] = length
             self._sequences[slot, self._width + length :] = self._pad
+            self._end[slot] = self._width + length
+            for column in () if scores is None else scores[length:]:
+                column[slot] = 0.0
         self._stop(dict.fromkeys(ended, "criteria"))
 
     def _forgive(self, slot: int) -> None:
         """Drop the error of a row that had ended before it."""
-        for error in self.failures:
-            error.slots = tuple(s for s in error.slots if s != slot)
-        self.failures = [error for error in self.failures if error.slots]
+        self.failures = [error for error in self.failures if error.slots != (slot,)]
 
     def _push(self, slot: int, token: int) -> str | None:
         try:

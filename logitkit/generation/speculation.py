@@ -70,6 +70,7 @@ class Tally:
     def __init__(self, size: int) -> None:
         self.modes: list[ForwardMode] = []
         self.seconds = {"draft": 0.0, "target": 0.0, "pipeline": 0.0}
+        self.num_steps = 0  # the prompt's forward is none
         self._steps = [0] * size
         self._drafted: list[Counter[int]] = [Counter() for _ in range(size)]  # by position
         self._accepted: list[Counter[int]] = [Counter() for _ in range(size)]
@@ -85,6 +86,7 @@ class Tally:
 
     def step(self, slots: Sequence[int]) -> None:
         """A forward that these running rows take part in, behind the prompt's."""
+        self.num_steps += 1
         for slot in slots:
             self._steps[slot] += 1
 

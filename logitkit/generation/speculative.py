@@ -6,7 +6,6 @@ token and the draft, the plan over every row of it, keep what the rule keeps, fo
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ from logitkit import verify as rules
 from logitkit.draft.cascade import Cascade
 from logitkit.draft.costs import CostTable
 from logitkit.draft.ledger import Ledger
+from logitkit.draft.legal import check_logits, checked, legal_draft
 from logitkit.draft.model import ModelDraft
 from logitkit.draft.source import Draft, DraftSource
 from logitkit.draft.sources import as_source
@@ -101,12 +101,17 @@ class Speculative(GenerationStrategy):
                 source.observe(batch, taken, logits.view(len(batch), -1, logits.shape[-1]))
                 offer = self._propose(generation, source, ledger, tally)
             before, begin = list(progress.lengths), perf_counter()
+            running = list(progress.running)
             with tally.time("target"):
                 logits = lm(_fed(progress.tokens, offer.draft)).to(batch.device).flatten(0, 1)
             with tally.time("pipeline"):
                 taken, tokens = self._verify(generation, logits, offer.draft, tally)
-                if offer.draft is not None:
-                    lm.keep(taken.clamp_min(1))
+                # In a table of columns, rows that are over must not grow on beside the others.
+                is_tight = lm.columns_left is not None and len(running) < len(batch)
+                if offer.draft is not None or is_tight:
+                    kept = torch.zeros_like(taken)
+                    kept[running] = taken[running].clamp_min(1)
+                    lm.keep(kept)
             if ledger is not None:
                 emitted = _emitted(tokens, before, progress.lengths)
                 ledger.enter(
@@ -133,9 +138,10 @@ class Speculative(GenerationStrategy):
             )
         ]
         most = MAX_DRAFT_TOKENS if ledger is not None else int(self.num_draft_tokens)
-        block = generation.lm.longest_block
-        if block is not None:
-            most = min(most, block - 1)  # the newest token is fed too
+        lm = generation.lm
+        for block in (lm.longest_block, lm.columns_left):
+            if block is not None:
+                most = min(most, block - 1)  # the newest token is fed too
         k = min(max(room), most)
         if ledger is not None and k:
             k = ledger.ask(source, k)
@@ -144,10 +150,13 @@ class Speculative(GenerationStrategy):
         tally.modes.append(ForwardMode.DRAFT_EXTEND)
         begin = perf_counter()
         if self.verify != "exact" and isinstance(source, ModelDraft):
-            draft = source.propose(batch, k, coupled=False, round=len(tally.modes))
+            draft = source.propose(batch, k, coupled=False, round=tally.num_steps)
         else:
             draft = source.propose(batch, k)
-        legal = legal_draft(draft, [min(k, n) for n in room], batch.vocab_size)
+        draft = checked(draft, len(batch), batch.device)
+        if self.verify != "exact":
+            check_logits(draft, batch.vocab_size)
+        legal = legal_draft(draft, [min(k, n) for n in room], generation.lm.num_tokens)
         if ledger is None:
             return Offer(legal, legal)
         width = draft.tokens.shape[1]
@@ -175,7 +184,7 @@ class Speculative(GenerationStrategy):
         tally.modes.append(ForwardMode.DECODE if draft is None else ForwardMode.TARGET_VERIFY)
         tally.step(running)
         if self.verify != "exact":
-            choice, num_tokens = self._verify_by_ratio(choice, rows, draft, len(tally.modes))
+            choice, num_tokens = self._verify_by_ratio(choice, rows, draft, tally.num_steps)
         elif draft is None:
             num_tokens = torch.ones_like(batch.history.head)
         else:
@@ -252,29 +261,6 @@ def check_processors(processors: Sequence[Any]) -> None:
                     f"`logits_processor` holds {type(processor).__name__}, which keeps a state "
                     "from call to call and cannot look at drafts: generate without `draft`"
                 )
-
-
-def legal_draft(draft: Draft, room: Sequence[int], vocab_size: int) -> Draft | None:
-    """The draft with at most `room` [B] tokens per row, cut where a token does not exist.
-
-    None where nothing is left. Tokens behind a row's draft are 0.
-    """
-    tokens, lengths = draft.tokens, draft.lengths
-    if tokens.ndim != 2 or lengths.shape != tokens.shape[:1] or len(lengths) != len(room):
-        raise ValueError(
-            f"`draft`: a source proposed tokens of shape {tuple(tokens.shape)} and lengths of "
-            f"shape {tuple(lengths.shape)} for {len(room)} rows: give [B, k] and [B]"
-        )
-    ahead = torch.arange(tokens.shape[1], device=tokens.device)
-    exists = ((tokens >= 0) & (tokens < vocab_size)).long().cumprod(1).sum(1)
-    most = torch.tensor(room, device=tokens.device)
-    lengths = torch.minimum(torch.minimum(lengths, exists), most).clamp_min(0)
-    k = int(lengths.max()) if len(lengths) else 0
-    if k == 0:
-        return None
-    tokens = torch.where(ahead < lengths[:, None], tokens, 0)[:, :k].to(torch.int64)
-    logits = None if draft.logits is None else draft.logits[:, :k]
-    return dataclasses.replace(draft, tokens=tokens, lengths=lengths, logits=logits)
 
 
 def _fed(newest: Tensor, draft: Draft | None) -> Tensor:

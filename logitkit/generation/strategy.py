@@ -20,6 +20,7 @@ from logitkit.errors import RowError
 from logitkit.generation.custom_generate import settings as settings_from_transformers
 from logitkit.generation.limits import row_limits
 from logitkit.generation.progress import Progress
+from logitkit.generation.reach import Reach
 from logitkit.generation.record import Record
 from logitkit.generation.settings import Settings
 from logitkit.generation.speculation import Speculation
@@ -182,7 +183,9 @@ class GenerationStrategy(ABC):
         stages = self.stages
         progress = Progress(prompts, rules, pad, idle, settings.criteria, self.streamer)
         if settings.processors:
-            mine = TransformersList(settings.processors, prompts, idle, lambda: progress.mask)
+            mine = TransformersList(
+                settings.processors, prompts, idle, Reach(params, limits, progress)
+            )
             behind = (i for i, s in enumerate(stages) if s.is_filter or s.op in BEHIND_PROCESSORS)
             place = next(behind, len(stages))
             stages = (*stages[:place], mine, *stages[place:])
@@ -233,11 +236,13 @@ def take(
     start = list(progress.lengths)
     took, failed = progress.advance(tokens, [n] * len(batch) if num_tokens is None else num_tokens)
     taken = [now - before for now, before in zip(progress.lengths, start, strict=True)]
-    if failed:
-        progress.failures.append(_failure(batch.plan, logits, rows, choice, failed, taken))
+    progress.failures += [
+        _failure(batch.plan, logits, rows, choice, slot, taken) for slot in failed
+    ]
     if any(taken):
         generation.record.add(logits, choice, tokens, start, taken)
         batch.commit(tokens.clamp_min(0), took)
+    if any(taken) or failed:  # rows that wait for nobody any more are shown to their end
         progress.show(generation.record.scores)
     return tokens.new_full((len(batch),), n) if took is None else took
 
@@ -247,15 +252,15 @@ def _failure(
     logits: Tensor,
     rows: Rows,
     choice: Choice,
-    failed: Sequence[int],
+    failed: int,
     taken: Sequence[int],
 ) -> RowError:
-    """The error for the requests in `failed`, whose row behind `taken` could not be decided."""
+    """The error for the request `failed`, whose row behind `taken` could not be decided."""
     n = len(rows) // len(taken)
     place = [slot * n + min(count, n - 1) for slot, count in enumerate(taken)]
     index = torch.tensor(place, device=choice.tokens.device)
     status = torch.full_like(index, OK)
-    status[list(failed)] = choice.status[index[list(failed)]].to(status.dtype)
+    status[failed] = choice.status[index[failed]].to(status.dtype)
     try:
         plan.refuse(logits[index], rows.select(index), status, choice.tokens[index])
     except RowError as error:
@@ -263,7 +268,10 @@ def _failure(
 
 
 def _finished(generation: Generation, settings: Settings, input_ids: Tensor, texts: bool) -> Any:
-    """What the call returns; raises the first failure, with the result in `output`."""
+    """What the call returns; raises the first failure, with the result in `output`.
+
+    The first is that of the earliest token, whichever step came to it, then of the lowest slot.
+    """
     progress = generation.progress
     progress.settle(input_ids.device)
     result: Any = progress.sequences
@@ -274,7 +282,7 @@ def _finished(generation: Generation, settings: Settings, input_ids: Tensor, tex
         )
     if not progress.failures:
         return result
-    first, *later = progress.failures
+    first, *later = sorted(progress.failures, key=progress.place)
     for other in later:
         first.add_note(f"later: {other}")
         first.slots = (*first.slots, *other.slots)

@@ -13,7 +13,7 @@ from logitkit.rows import Rows
 from logitkit.stage import Stage
 
 Processor = Callable[[Tensor, Tensor], Tensor]
-Running = Callable[[], Tensor | None]
+Reach = Callable[[Rows], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,39 +30,49 @@ class TransformersList(Stage):
     processors: InitVar[Sequence[Processor]] = ()
     prompts: InitVar[Tensor | None] = None
     pad: InitVar[int] = 0
-    running: InitVar[Running] = lambda: None
+    reach: InitVar[Reach | None] = None
 
     def __post_init__(
         self,
         processors: Sequence[Processor],
         prompts: Tensor | None,
         pad: int,
-        running: Running,
+        reach: Reach | None,
     ) -> None:
-        assert prompts is not None
+        assert prompts is not None and reach is not None
         object.__setattr__(self, "_call", _Call(tuple(processors), prompts, pad))
-        object.__setattr__(self, "_running", running)
+        object.__setattr__(self, "_reach", reach)
 
     def is_neutral(self, params: SamplingParams) -> bool:
         return False
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         call: _Call = self.__dict__["_call"]
-        running = self.__dict__["_running"]()
+        reached = self.__dict__["_reach"](rows)
         new = rows.num_generated
-        matters = new if running is None else new[running[rows.slot]]
-        matters = matters if len(matters) else new  # asked about a row that is over: an error's
         out = logits.clone()
-        for num_new in sorted(set(matters.tolist())):
-            (index,) = (new == num_new).nonzero(as_tuple=True)
-            if len(index) == len(rows) == len(call.slots):  # every slot, once
-                out = call.run(out, rows, num_new)
+        for num_new in sorted(set(new[reached].tolist())):
+            (index,) = (reached & (new == num_new)).nonzero(as_tuple=True)
+            if not len(index):  # all of them are behind a masked token by now
                 continue
             here = rows.select(index)
+            if len(index) == len(rows) == len(call.slots):  # every slot, once
+                return call.run(out, here, num_new)
             full = out.new_zeros(len(call.slots), out.shape[-1])
             full[here.slot] = out[index]
             out[index] = call.run(full, here, num_new)[here.slot]
+            reached &= ~_behind_a_masked_token(out[index], here, rows)
         return out
+
+
+def _behind_a_masked_token(logits: Tensor, here: Rows, rows: Rows) -> Tensor:
+    """Which of `rows` stand behind a drafted token that `logits` of the rows `here` mask, [R]."""
+    tokens = rows.history.tokens
+    drafted = tokens[here.slot, here.position.clamp_max(tokens.shape[1] - 1)]
+    masked = logits.gather(1, drafted.clamp_max(logits.shape[1] - 1)[:, None]).squeeze(1)
+    depth = rows.depth.new_full((len(tokens),), torch.iinfo(rows.depth.dtype).max)
+    depth[here.slot] = torch.where(masked == -torch.inf, here.depth, depth[here.slot])
+    return rows.depth > depth[rows.slot]
 
 
 class _Call:

@@ -149,7 +149,44 @@ def check_graph() -> str:
     return "graph replays draw fresh noise and equal eager calls"
 
 
-LAWS = (check_twins, check_draws, check_splits, check_graph)
+def check_grammars() -> str:
+    """Masks and automata as in plain torch, and steps with tables that never wait for the host."""
+    from automata import random_call
+    from helpers import histories, masks, start
+    from test_triton_kernels import EVERYTHING, kinds
+    from twin import compare, requests
+
+    import triton_ops
+    from logitkit.ops import reference
+
+    for width in (513, 20_001):
+        logits = kinds(width)
+        size = len(logits)
+        for words in (width // 32, width // 32 + 2):
+            for fields in ({}, EVERYTHING):
+                params, prompts = requests([fields] * size), histories(size, width)
+                compare(logits, params, prompts, device="cuda", masks=masks(size, words))
+    for seed in range(8):
+        call = random_call(seed, size=5000)
+        moved = triton_ops.advance_fsm(*(part.cuda() for part in call))
+        assert torch.equal(moved.cpu(), reference.advance_fsm(*call))
+    params = requests([{"regex": "([a-e]{2})*(x[a-e]*)?"}, {}, {"choice": ["abab", "aab"]}])
+    fast = start(params, [[0]] * 3, 97, backend="triton", device="cuda")
+    slow = start(params, [[0]] * 3, 97, backend="numba")
+    assert "grammar[table]" in str(fast.plan)
+    for step in range(5):
+        logits = problem(3, 97)
+        torch.cuda.set_sync_debug_mode("error" if step else "default")  # the first one compiles
+        tokens, _ = fast.plan.draw(logits, fast.rows())
+        fast.commit(tokens.clamp_min(0))
+        torch.cuda.set_sync_debug_mode("default")
+        want, _ = slow.plan.draw(logits.cpu(), slow.rows())
+        slow.commit(want.clamp_min(0))
+        assert torch.equal(tokens.cpu(), want)
+    return "masks, automata and steps with grammars equal the CPU's, without a host sync"
+
+
+LAWS = (check_twins, check_draws, check_splits, check_graph, check_grammars)
 
 
 # The table
