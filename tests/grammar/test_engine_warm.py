@@ -116,8 +116,8 @@ def test_what_has_no_table() -> None:
     assert grammar_of(parentheses()).table() is None and not grammar_of(Tagged()).is_regular
     assert grammar_of(Counted(0, 10**6, H)).table() is None
     assert grammar_of(Counted(0, 30, H), Budget(states=10)).table() is None
-    assert grammar_of(Counted(0, 30, H), Budget(seconds=0.0)).table() is None
-    assert grammar_of(Counted(0, 30, H), Budget(row_bytes=0)).table() is None
+    assert grammar_of(Counted(0, 30, H), Budget(seconds=1e-9)).table() is None
+    assert grammar_of(Counted(0, 30, H), Budget(row_bytes=1)).table() is None
     assert grammar_of(Counted(0, 30, H)).table() is not None
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 import torch
+from helpers import letters, start
 from torch import Tensor
 from writers import EOS, IDS, KINDS, MASK, PAD, VOCAB, encode, model, request, tokenizer
 
 import logitkit as lk
 from logitkit import SamplingParams
+from logitkit.params import resolve
 
 PLAIN = SamplingParams(sampling_seed=9, max_new_tokens=12)
 EVERYTHING: dict[str, Any] = {
@@ -259,6 +262,42 @@ def test_both_doors_ask_for_the_tokenizer_by_the_fields_name() -> None:
         lk.LogitsPipeline(params, eos_token_id=EOS)
     with pytest.raises(ValueError, match="`choice` needs"):
         lk.generate(model(), input_ids=IDS[:1], params=params)
+
+
+def test_a_grammar_that_exceeds_its_budget_on_the_way_fails_alone() -> None:
+    vocabulary = letters(30)
+    spec = lk.Regex("abcd(e|f)gh|b*")
+    small = lk.compile_grammar(spec, vocabulary, lk.Budget(states=3))
+    params = [SamplingParams(regex=spec.pattern, sampling_seed=i) for i in range(3)]
+    resolved = [resolve(p, vocab_size=30, vocabulary=vocabulary) for p in params]
+    resolved[1] = dataclasses.replace(resolved[1], grammar=small)
+    batch = lk.Batch.start(resolved, [[0]] * 3, vocab_size=30)
+    logits = torch.zeros(3, 30)
+    for token in (0, 1, 2, 3):  # a, b, c, d
+        try:
+            batch.plan.sample(logits, batch.rows())
+        except lk.EmptyRowError as error:
+            assert error.slots == (1,)
+            assert "request 1" in str(error) and "more than `states`=3" in str(error)
+            assert error.tokens is not None and (error.tokens[[0, 2]] >= 0).all()
+            break
+        batch.commit(torch.full((3,), token))
+    else:
+        pytest.fail("the budget of three states was enough")
+
+
+def test_output_that_a_batch_starts_with_has_moved_the_grammar() -> None:
+    words = {"regex": "ab|bc|c"}
+    params = [SamplingParams(**words, sampling_seed=1), PLAIN, SamplingParams(**words)]
+    batch = start(params, [[5, 0], [7], [9, 9]], 30, prompt_lengths=[1, 1, 2])
+    whole = start(params, [[5], [7], [9, 9]], 30)
+    whole.commit(torch.tensor([0, 0, 0]), torch.tensor([1, 0, 0]))
+    logits = torch.zeros(3, 30)
+    found = batch.plan(logits, batch.rows())
+    assert torch.equal(found, whole.plan(logits, whole.rows()))
+    assert (found[0] > -torch.inf).nonzero().flatten().tolist() == [1]
+    assert (found[1] > -torch.inf).all()
+    assert (found[2] > -torch.inf).nonzero().flatten().tolist() == [0, 1, 2, 27]  # a, b, c, ab
 
 
 @pytest.mark.parametrize("chain", ["HF", "VLLM", "SGLANG", "LLAMA_CPP"])

@@ -431,27 +431,39 @@ def test_determinising_is_lazy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "slices"),
+    ("pattern", "slices", "room"),
     [
-        (".*", JSON_TEXT | PLAIN_TEXT),
-        ("[^\n]{1,100000}", JSON_TEXT | PLAIN_TEXT),
-        ('[^"\\\\]*', JSON_TEXT),
-        ("[ -~]*", 0),
-        (".{1,5}", 0),
-        ("(?s:.*)foo(?s:.*)", JSON_TEXT | PLAIN_TEXT),
+        (".*", JSON_TEXT | PLAIN_TEXT, None),
+        ("[^\n]{1,100000}", JSON_TEXT | PLAIN_TEXT, None),
+        ('[^"\\\\]*', JSON_TEXT, None),
+        ("[ -~]*", 0, None),
+        (".{1,5}", JSON_TEXT | PLAIN_TEXT, 5),
+        (".{3,7}", JSON_TEXT | PLAIN_TEXT, 7),
+        (".{1,8}", JSON_TEXT | PLAIN_TEXT, None),  # no token is longer than the horizon
+        (".{3,20}x?", JSON_TEXT | PLAIN_TEXT, None),
+        (".{5}x", 0, None),  # after five characters some text is taken and some is not
+        (".{0,5}.{0,2}", JSON_TEXT | PLAIN_TEXT, 7),
+        ('[^"\\\\]{6}', JSON_TEXT, 6),
+        (".{6}\n*", JSON_TEXT | PLAIN_TEXT, 6),
+        ("x.*", 0, None),
+        ("(?s:.*)foo(?s:.*)", JSON_TEXT | PLAIN_TEXT, None),
     ],
 )
-def test_slices_are_promised_where_all_text_is_taken(pattern: str, slices: int) -> None:
+def test_slices_are_promised_where_all_text_is_taken(
+    pattern: str, slices: int, room: int | None
+) -> None:
     machine = _regex(pattern)
-    assert machine.expand(machine.start).slices == slices
+    expansion = machine.expand(machine.start)
+    assert (expansion.slices, expansion.room) == (slices, room)
 
 
-def test_a_string_body_promises_json_text_only_far_from_its_bound() -> None:
+def test_a_string_body_promises_json_text_until_its_bound_is_near() -> None:
     body = strings.StringBody((strings.length(0, 30),), _context(8), canonical=False)
     far = body.expand(body.start)
     assert far.slices == JSON_TEXT and far.limit == 22
     key, _ = body.land(body.start, 22)
-    assert body.expand(key).slices == 0
+    near = body.expand(key)
+    assert (near.slices, near.limit, near.room) == (JSON_TEXT, None, None)
 
 
 def test_an_impossible_regex_is_an_error() -> None:
