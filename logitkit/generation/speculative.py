@@ -67,6 +67,9 @@ class Speculative(GenerationStrategy):
     ) -> None:
         super().__init__(params, tokenizer, stages=stages, backend=backend, streamer=streamer)
         check_speculation(num_draft_tokens, verify, cost)
+        if draft is None:
+            raise ValueError("`draft` is None: give a draft, or use lk.Sampling")
+        as_source(draft)  # raises where it is none
         self.draft = draft
         self.num_draft_tokens = num_draft_tokens
         self.verify = verify

@@ -42,11 +42,10 @@ def compile_grammar(
     """The grammar of a spec over a vocabulary; only its start is explored.
 
     The same question gets the same object while it is kept. Threads may call this at once. Raises
-    GrammarError: wrong, not enforceable, over budget, or a language without any text.
+    GrammarError: wrong, not enforceable, over budget, or a language without any text; ValueError
+    for an argument of another type.
     """
-    if type(spec) not in BUILDERS:
-        names = ", ".join(kind.__name__ for kind in BUILDERS)
-        raise GrammarError(f"spec must be one of {names}, not {type(spec).__name__}")
+    _check(spec, vocabulary, budget)
     budget = dataclasses.replace(budget or Budget())
     limits = (getattr(budget, field.name) for field in dataclasses.fields(budget) if field.init)
     key = (spec.identity, vocabulary.identity, *limits)
@@ -90,6 +89,25 @@ def clear_cache() -> None:
         _cache.clear()
 
 
+def _check(spec: Any, vocabulary: Any, budget: Any) -> None:
+    """Raise ValueError for arguments that are of another type than `compile_grammar` takes."""
+    if type(spec) not in BUILDERS:
+        names = ", ".join(f"lk.{kind.__name__}" for kind in BUILDERS)
+        given = f", for example lk.Regex({spec!r})" if isinstance(spec, str) else ""
+        raise GrammarError(
+            f"`spec` is of the type {type(spec).__name__}; give one of {names}{given}"
+        )
+    if not all(hasattr(vocabulary, name) for name in ("identity", "offsets", "alphabet")):
+        raise ValueError(
+            f"`vocabulary` is of the type {type(vocabulary).__name__}; give an lk.Vocabulary: "
+            "lk.Vocabulary.from_tokenizer(tokenizer)"
+        )
+    if budget is not None and not isinstance(budget, Budget):
+        raise ValueError(
+            f"`budget` is {budget!r}; give an lk.Budget, for example lk.Budget(seconds=10), or None"
+        )
+
+
 def _compile(spec: Spec, vocabulary: VocabularyLike, budget: Budget) -> CompiledGrammar:
     module, name = BUILDERS[type(spec)]
     build = getattr(importlib.import_module(module), name)
@@ -97,7 +115,9 @@ def _compile(spec: Spec, vocabulary: VocabularyLike, budget: Budget) -> Compiled
     machine: Machine = build(spec, Context(vocabulary.horizon, vocabulary.alphabet, budget))
     grammar = CompiledGrammar(machine, vocabulary, budget, spec)
     if grammar.is_empty:
-        raise GrammarError(f"{type(spec).__name__}: no text at all matches")
+        raise GrammarError(
+            f"{type(spec).__name__}: no text at all matches that the vocabulary can spell"
+        )
     budget.deadline = 0.0  # what is explored later has all the time it needs
     return grammar
 

@@ -20,10 +20,12 @@ Every move must keep a completion that the `alphabet` can spell: the engine look
 
 from __future__ import annotations
 
+import math
+import operator
 import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from logitkit.errors import GrammarError
 
@@ -101,6 +103,7 @@ class Budget:
 
     `states`: explored states of one grammar. `row_bytes`: its mask rows. `seconds`: compiling.
     `nesting`: depth of groups or schemas. `repeats`: the largest repeat that must be unrolled.
+    ValueError where one is not positive: `seconds` is a finite number, the others are integers.
     """
 
     states: int = 200_000
@@ -109,6 +112,11 @@ class Budget:
     nesting: int = 1_000
     repeats: int = 10_000
     deadline: float = field(default=0.0, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.seconds = _positive_number("seconds", self.seconds)
+        for name in ("states", "row_bytes", "nesting", "repeats"):
+            setattr(self, name, _positive_integer(name, getattr(self, name)))
 
     def start(self) -> None:
         self.deadline = time.monotonic() + self.seconds
@@ -134,3 +142,23 @@ class Context:
     horizon: int
     alphabet: tuple[bool, ...]
     budget: Budget
+
+
+def _positive_number(name: str, value: Any) -> float:
+    try:
+        number = math.nan if isinstance(value, bool | str | bytes) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not 0.0 < number < math.inf:
+        raise ValueError(f"Budget: `{name}` is {value!r}; it must be a finite number above 0")
+    return number
+
+
+def _positive_integer(name: str, value: Any) -> int:
+    try:
+        number = 0 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise ValueError(f"Budget: `{name}` is {value!r}; it must be an integer of at least 1")
+    return number

@@ -7,7 +7,8 @@ than a kernel is to call; batches (`matcher_batch`) go to the kernels directly.
 
 from __future__ import annotations
 
-from typing import Protocol
+import operator
+from typing import Any, NoReturn, Protocol, SupportsIndex
 
 import numpy as np
 import torch
@@ -62,6 +63,12 @@ class CompiledGrammar:
 
     def __deepcopy__(self, memo: dict[int, object]) -> CompiledGrammar:
         return self
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError(
+            "a CompiledGrammar cannot be pickled: pickle its `spec`, and compile that again with "
+            "lk.compile_grammar(spec, vocabulary)"
+        )
 
     @property
     def is_empty(self) -> bool:
@@ -171,11 +178,16 @@ class Matcher:
         return store.view(row)
 
     def accept(self, token: int) -> bool:
-        """Take a token; False leaves everything as it was. Eos stops the text where it may end."""
+        """Take a token; False leaves everything as it was. Eos stops the text where it may end.
+
+        ValueError for what is no token id of the vocabulary.
+        """
         if self._batch is not None:
             self._pull()
         position = self._position
-        after = position.next.get(token) or self.grammar.step(position, int(token))
+        after = position.next.get(token) if type(token) is int else None
+        if after is None:
+            after = self.grammar.step(position, self._checked(token))
         if after is None:
             return False
         self._history.append(position.configuration)
@@ -188,6 +200,7 @@ class Matcher:
         """Take back the last `n` accepted tokens, eos included. ValueError if there are fewer."""
         if self._batch is not None:
             self._pull()
+        n = _integer("n", n, "the number of tokens to take back")
         if not 0 <= n <= len(self._history):
             raise ValueError(f"n={n} must be from 0 to {len(self._history)}, the accepted tokens")
         if n:
@@ -246,6 +259,21 @@ class Matcher:
         text = self._arena.forced_bytes(self.configuration)
         return self.grammar.vocabulary.tokenize(text)[:-1] if text else []
 
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError(
+            "a Matcher cannot be copied or pickled: fork() makes an independent one; in another "
+            "process, compile the grammar again and accept the same tokens"
+        )
+
+    def _checked(self, token: Any) -> int:
+        """`token` as an int, if it is a token id; ValueError."""
+        checked, size = _integer("token", token, "a token id"), self._arena.size
+        if not 0 <= checked < size:
+            raise ValueError(
+                f"`token` is {token!r}; the vocabulary has the token ids 0 to {size - 1}"
+            )
+        return checked
+
     def _pull(self) -> None:
         assert self._batch is not None
         self._batch.pull(self)
@@ -253,3 +281,13 @@ class Matcher:
     def _push(self) -> None:
         assert self._batch is not None
         self._batch.configurations[self._column] = self._position.configuration
+
+
+def _integer(name: str, value: Any, meaning: str) -> int:
+    """`value` as an int; ValueError where it is none. A tensor of one integer is one."""
+    try:
+        if isinstance(value, bool | np.bool_):
+            raise TypeError
+        return operator.index(value)
+    except TypeError:
+        raise ValueError(f"`{name}` is {value!r}; it must be an integer, {meaning}") from None

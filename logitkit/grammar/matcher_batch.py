@@ -26,6 +26,12 @@ class MatcherBatch:
 
     def __init__(self, matchers: Sequence[Matcher]) -> None:
         self.matchers = tuple(matchers)
+        for place, matcher in enumerate(self.matchers):
+            if not isinstance(matcher, Matcher):
+                raise ValueError(
+                    f"`matchers[{place}]` is {matcher!r}; give lk.Matcher objects, as "
+                    "grammar.matcher() makes them"
+                )
         if not self.matchers:
             raise ValueError("matchers is empty: a batch needs at least one matcher")
         if len(set(map(id, self.matchers))) < len(self.matchers):
@@ -43,11 +49,18 @@ class MatcherBatch:
         self._store: RowStore = self.arena.store
 
     def accept(self, tokens: Sequence[int] | NDArray[np.int64] | torch.Tensor) -> torch.Tensor:
-        """One token for each matcher: who took it, bool [B]. The others stay as they were."""
+        """One token for each matcher: who took it, bool [B]. The others stay as they were.
+
+        An id outside of the vocabulary is refused like any other. ValueError for other than [B]
+        integers.
+        """
         self._check()
         if isinstance(tokens, torch.Tensor):
             tokens = tokens.cpu().numpy()
-        ids = np.asarray(tokens, np.int64)
+        given = np.asarray(tokens)
+        if given.dtype.kind not in "iu":
+            raise ValueError(f"`tokens` is of {given.dtype}; it must be [B] integers, token ids")
+        ids = given.astype(np.int64, copy=False)
         if ids.shape != (len(self.matchers),):
             raise ValueError(f"tokens must be [{len(self.matchers)}], not {list(ids.shape)}")
         before = self.configurations

@@ -19,7 +19,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn, SupportsIndex
 
 import numpy as np
 
@@ -213,6 +213,12 @@ class Vocabulary:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Vocabulary:
         return self
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError(
+            "a Vocabulary cannot be pickled: make it again in the other process with "
+            "lk.Vocabulary.from_tokenizer(tokenizer), or Vocabulary(token_bytes, eos_token_id)"
+        )
 
 
 def _entries(tokenizer: Any) -> int | None:

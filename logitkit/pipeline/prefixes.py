@@ -16,11 +16,9 @@ from torch import Tensor
 
 from logitkit.batch import Batch
 from logitkit.params import SamplingParams
-from logitkit.params.fields import STRUCTURED_FIELDS
 from logitkit.stops import StopRules
 
-# The end of a grammar's text is the request's own: nothing can be drawn behind it.
-_STOP_FIELDS = ("stop", "stop_token_ids", "stop_regex", "max_new_tokens", *STRUCTURED_FIELDS)
+_STOP_FIELDS = ("stop", "stop_token_ids", "stop_regex", "max_new_tokens")
 _UNKNOWN = -2  # no width of ids follows it
 
 Ids = np.ndarray[tuple[int, ...], np.dtype[np.int64]]

@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from logitkit.errors import GrammarError
 from logitkit.grammar import CompiledGrammar
 from logitkit.grammar.arena import Arena
 from logitkit.grammar.memory import BOTTOM, DEAD, FREE
@@ -30,6 +31,10 @@ from logitkit.params import ResolvedParams, SamplingParams
 from logitkit.params.structured import asked
 from logitkit.rows import Rows
 from logitkit.stage import BuiltinStage, Stage
+
+Longs = NDArray[np.int64]
+
+_DEAD = (DEAD, BOTTOM, 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +84,7 @@ class Grammar(BuiltinStage):
 
     def op_args(self, rows: Rows) -> dict[str, Tensor]:
         assert self._engine is not None
-        return self._engine.masks(rows.state(self), rows.columns)
+        return self._engine.masks(rows.state(self), rows)
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         if self._engine is None:
@@ -89,9 +94,7 @@ class Grammar(BuiltinStage):
 
     def reason(self, rows: Rows) -> str:
         assert self._engine is not None
-        if bool(self._engine.is_dead(rows.state(self)).any()):
-            return "the grammar does not allow a token before it"
-        return "all tokens that the grammar allows were masked before"
+        return self._engine.reason(rows.state(self), rows)
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         name, _ = asked(self) or ("regex", None)
@@ -111,7 +114,11 @@ def _engine(
 
 
 class _Host:
-    """The state is a configuration of the engine, [B, 3] int64, which moves it on the CPU."""
+    """The state is a configuration of the engine, [B, 3] int64, which moves it on the CPU.
+
+    A grammar that exceeds its budget on the way leaves nothing for its own request; the others go
+    on.
+    """
 
     way = "host"
 
@@ -120,13 +127,32 @@ class _Host:
         self._arena = _arena(grammars)
         starts = [(FREE, BOTTOM, 0) if g is None else g.start for g in grammars]
         self.columns = {"grammar_start": torch.tensor(starts, dtype=torch.int64)}
+        self._failures: dict[int, str] = {}  # slot -> what its grammar exceeded
 
     def advance(self, state: Tensor, tokens: Tensor, columns: dict[str, Tensor]) -> Tensor:
-        moved = self._arena.advance(_numpy(state), _numpy(tokens))
+        before, ids = _numpy(state), _numpy(tokens)
+        try:
+            moved = self._arena.advance(before, ids)
+        except GrammarError:
+            alone = [
+                self._advance_one(r, before[r : r + 1], ids[r : r + 1]) for r in range(len(ids))
+            ]
+            moved = np.concatenate(alone)
         return torch.from_numpy(moved).to(state.device)
 
-    def masks(self, state: Tensor, columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        store, ids = self._arena.masks(_numpy(state))
+    def _advance_one(self, slot: int, before: Longs, ids: Longs) -> Longs:
+        try:
+            return self._arena.advance(before, ids)
+        except GrammarError as error:
+            self._failures[slot] = str(error)
+            return np.array([_DEAD], np.int64)
+
+    def masks(self, state: Tensor, rows: Rows) -> dict[str, Tensor]:
+        configurations = _numpy(state)
+        try:
+            store, ids = self._arena.masks(configurations)
+        except GrammarError:
+            store, ids = self._arena.masks(self._within_budget(configurations, rows.slot.tolist()))
         if state.device.type == "cpu":
             return {"mask_rows": store.tensor, "mask_row": torch.from_numpy(ids)}
         used, places = np.unique(np.append(ids, ALL_ROW), return_inverse=True)
@@ -135,8 +161,20 @@ class _Host:
             "mask_row": torch.from_numpy(places[:-1].astype(np.int32)).to(state.device),
         }
 
-    def is_dead(self, state: Tensor) -> Tensor:
-        return state[:, 0] == DEAD
+    def _within_budget(self, configurations: Longs, slots: Sequence[int]) -> Longs:
+        """The configurations, but dead where the mask cannot be made."""
+        kept = configurations.copy()
+        for r, slot in enumerate(slots):
+            try:
+                self._arena.masks(kept[r : r + 1])
+            except GrammarError as error:
+                self._failures[slot] = str(error)
+                kept[r] = _DEAD
+        return kept
+
+    def reason(self, state: Tensor, rows: Rows) -> str:
+        failed = next((self._failures[s] for s in rows.slot.tolist() if s in self._failures), None)
+        return failed or _reason(bool((state[:, 0] == DEAD).any()))
 
 
 class _Table:
@@ -203,11 +241,12 @@ class _Table:
         moved = torch.where(ends, self._ended, moved)
         return torch.where(state == self._free, state, moved)
 
-    def masks(self, state: Tensor, columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def masks(self, state: Tensor, rows: Rows) -> dict[str, Tensor]:
+        columns = rows.columns
         return {"mask_rows": columns["grammar_rows"], "mask_row": columns["grammar_row"][state]}
 
-    def is_dead(self, state: Tensor) -> Tensor:
-        return state < 0
+    def reason(self, state: Tensor, rows: Rows) -> str:
+        return _reason(bool((state < 0).any()))
 
 
 def _table_and_rows(grammar: CompiledGrammar) -> tuple[Table, Tensor] | None:
@@ -226,6 +265,12 @@ def _arena(grammars: Sequence[CompiledGrammar | None]) -> Arena:
     return first
 
 
-def _numpy(values: Tensor) -> NDArray[np.int64]:
-    found: NDArray[np.int64] = values.cpu().contiguous().numpy()
+def _reason(is_dead: bool) -> str:
+    if is_dead:
+        return "the grammar does not allow a token before it"
+    return "all tokens that the grammar allows were masked before"
+
+
+def _numpy(values: Tensor) -> Longs:
+    found: Longs = values.cpu().contiguous().numpy()
     return found

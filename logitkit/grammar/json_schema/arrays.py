@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from logitkit.errors import GrammarError
 from logitkit.grammar.json_schema.types import Array, Contains, Node
 
 Extra = tuple[tuple[int, ...], frozenset[int]]
 NO_EXTRA: Extra = ((), frozenset())
 Option = tuple[Node, Extra]
+MOST_WAYS = 20_000  # of going on that are followed to see whether an array can be finished
 
 
 class Nodes(Protocol):
@@ -113,17 +115,22 @@ class ArrayPlan:
         return self._finish[key]
 
     def _search(self, count: int, extra: Extra) -> bool:
-        """Follow all ways to go on, breadth first.
+        """Follow all ways to go on, breadth first, until it is plain how they end.
 
         Past the prefix the ways repeat: once a step changes nothing, none ever will, and the
         smallest number of items is as good as reached.
         """
         now = {extra}
+        ways = 0
         while now:
             if any(self.ends(count, each) for each in now):
                 return True
             if self.last is not None and count >= self.last:
                 return False
+            if count >= len(self._array.prefix):
+                plain = [self._plainly(count, each[0]) for each in now]
+                if True in plain or None not in plain:
+                    return True in plain
             after = {option[1] for each in now for option in self._all(count, each)}
             if after == now and count >= len(self._array.prefix):
                 low = self._array.min_items
@@ -131,7 +138,40 @@ class ArrayPlan:
                     self.ends(max(count, low), each) for each in now
                 )
             now, count = after, count + 1
+            ways += len(now)
+            if ways > MOST_WAYS:
+                raise GrammarError(
+                    f"`contains`, `minItems` and `maxItems` can be met in more than {MOST_WAYS} "
+                    "ways; use fewer `contains` or smaller bounds"
+                )
         return False
+
+    def _plainly(self, count: int, fits: tuple[int, ...]) -> bool | None:
+        """Whether `count` items, of which so many fit each `contains`, can be made a whole array;
+        None if that takes following the ways. All that are to come are of `rest`, which is alive
+        where there is room for one."""
+        array, alive = self._array, self._nodes.alive
+        if array.unique:
+            return None
+        room = None if self.last is None else self.last - count
+        low = max(0, array.min_items - count)
+        wants = array.contains
+        needs = [max(0, want.minimum - seen) for seen, want in zip(fits, wants, strict=True)]
+        fitting = [alive(self._nodes.both(array.rest, want.node)) for want in wants]
+        if any(need and not fit for need, fit in zip(needs, fitting, strict=True)):
+            return False
+        if room is not None and max(low, *needs) > room:
+            return False
+        if all(want.maximum is None for want in wants):
+            return True if room is None or sum(needs) <= room else None
+        if len(wants) > 1:
+            return None
+        want, seen = wants[0], fits[0]
+        assert want.maximum is not None and want.rest is not None
+        most = want.maximum - seen  # that may still fit
+        if needs[0] > most:
+            return False
+        return low <= (most if fitting[0] else 0) or alive(self._nodes.both(array.rest, want.rest))
 
     def prune(self, extras: set[Extra]) -> set[Extra]:
         """Without those that another one can only better: where nothing limits the fits, more."""

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from logitkit.grammar import strings
 from logitkit.grammar.json_schema import values
 from logitkit.grammar.json_schema.keywords_checks import count, names, wrong
+from logitkit.grammar.json_schema.keywords_reader import Reader
 from logitkit.grammar.json_schema.keywords_scalar import pattern
 from logitkit.grammar.json_schema.normalise_expressions import EVERYTHING, Leaf
 from logitkit.grammar.json_schema.references import Place
 from logitkit.grammar.json_schema.types import ANYTHING, NEVER, Node, Object, Type
-
-if TYPE_CHECKING:
-    from logitkit.grammar.json_schema.keywords import Compiler
 
 OBJECT_KEYWORDS = (
     *("properties", "required", "additionalProperties", "patternProperties", "propertyNames"),
@@ -25,27 +23,27 @@ Clause = frozenset[tuple[str, bool]]
 
 
 def objects(
-    compiler: Compiler, place: Place, schema: dict[str, Any], integer: bool
+    reader: Reader, place: Place, schema: dict[str, Any], integer: bool
 ) -> tuple[Type, ...]:
     """The objects that the keywords allow, but for schemas that depend on a member; none where
     nothing is left. `required` names that are not declared stay undeclared here."""
-    patterns = _patterns(compiler, place, schema)
+    patterns = _patterns(reader, place, schema)
     key_language = None
-    if compiler.has(schema, "propertyNames"):
-        key_language = compiler.key_language(compiler.node(place, "propertyNames"))
+    if reader.has(schema, "propertyNames"):
+        key_language = reader.key_language(reader.node(place, "propertyNames"))
         if key_language == strings.ANY:
             key_language = None
-    properties = _properties(compiler, place, schema, patterns, key_language)
+    properties = _properties(reader, place, schema, patterns, key_language)
     additional: Node = ANYTHING
-    if compiler.has(schema, "additionalProperties"):
-        additional = compiler.node(place, "additionalProperties")
+    if reader.has(schema, "additionalProperties"):
+        additional = reader.node(place, "additionalProperties")
     required: frozenset[str] = frozenset()
-    if compiler.has(schema, "required"):
+    if reader.has(schema, "required"):
         listed = names(place, "required", schema["required"])
-        compiler.nodes.mention(listed)
+        reader.nodes.mention(listed)
         required = frozenset(listed)
-    least = count(place, "minProperties") if compiler.has(schema, "minProperties") else 0
-    most = count(place, "maxProperties") if compiler.has(schema, "maxProperties") else None
+    least = count(place, "minProperties") if reader.has(schema, "minProperties") else 0
+    most = count(place, "maxProperties") if reader.has(schema, "maxProperties") else None
     if most is not None and most < max(least, len(required)):
         return ()
     return (
@@ -57,62 +55,60 @@ def objects(
             key_language,
             least,
             most,
-            _dependent_names(compiler, place, schema),
+            _dependent_names(reader, place, schema),
         ),
     )
 
 
 def _patterns(
-    compiler: Compiler, place: Place, schema: dict[str, Any]
+    reader: Reader, place: Place, schema: dict[str, Any]
 ) -> tuple[tuple[strings.Language, Node], ...]:
-    if not compiler.has(schema, "patternProperties"):
+    if not reader.has(schema, "patternProperties"):
         return ()
-    inner = _map(compiler, place, "patternProperties")
-    return tuple((pattern(inner, text, text), compiler.node(inner, text)) for text in inner.value)
+    inner = _map(reader, place, "patternProperties")
+    return tuple((pattern(inner, text, text), reader.node(inner, text)) for text in inner.value)
 
 
 def _properties(
-    compiler: Compiler,
+    reader: Reader,
     place: Place,
     schema: dict[str, Any],
     patterns: tuple[tuple[strings.Language, Node], ...],
     key_language: strings.Language | None,
 ) -> tuple[tuple[str, Node], ...]:
     """Each declared name with its own schema and those of the patterns that it matches."""
-    if not compiler.has(schema, "properties"):
+    if not reader.has(schema, "properties"):
         return ()
-    inner = _map(compiler, place, "properties")
+    inner = _map(reader, place, "properties")
     properties = []
     for name in inner.value:
         if not name.isascii():
             values.check_text(name, inner.pointer)
-        node = compiler.node(inner, name)
+        node = reader.node(inner, name)
         if patterns:
             matching = [item for language, item in patterns if strings.matches(language, name)]
-            node = compiler.nodes.conj([node, *matching])
+            node = reader.nodes.conj([node, *matching])
         if key_language is not None and not strings.matches(key_language, name):
             node = NEVER
         properties.append((name, node))
     return tuple(properties)
 
 
-def _map(compiler: Compiler, place: Place, name: str) -> Place:
+def _map(reader: Reader, place: Place, name: str) -> Place:
     """The place of a keyword whose value maps names to schemas."""
     value = place.value[name]
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         wrong(place, name, "must be an object of schemas")
-    return compiler.child(place, name)
+    return reader.child(place, name)
 
 
-def _dependent_names(
-    compiler: Compiler, place: Place, schema: dict[str, Any]
-) -> tuple[Clause, ...]:
+def _dependent_names(reader: Reader, place: Place, schema: dict[str, Any]) -> tuple[Clause, ...]:
     """One clause for each name that another one brings with it."""
     clauses: dict[Clause, None] = {}
     for keyword in ("dependentRequired", "dependencies"):
-        if not compiler.has(schema, keyword):
+        if not reader.has(schema, keyword):
             continue
-        inner = _map(compiler, place, keyword)
+        inner = _map(reader, place, keyword)
         for name, value in inner.value.items():
             wanted: list[str]
             if isinstance(value, list):
@@ -130,20 +126,20 @@ def _dependent_names(
     return tuple(clauses)
 
 
-def dependent_schemas(compiler: Compiler, place: Place, schema: dict[str, Any]) -> list[Node]:
+def dependent_schemas(reader: Reader, place: Place, schema: dict[str, Any]) -> list[Node]:
     """A node for each member whose presence brings a schema: absent, or present and the schema."""
     parts = []
     for keyword in ("dependentSchemas", "dependencies"):
-        if not compiler.has(schema, keyword):
+        if not reader.has(schema, keyword):
             continue
-        inner = _map(compiler, place, keyword)
+        inner = _map(reader, place, keyword)
         for name, value in inner.value.items():
             if keyword == "dependencies" and isinstance(value, list | str):
                 continue
-            node = compiler.node(inner, name)
+            node = reader.node(inner, name)
             others = EVERYTHING[:-1]
             absent = Leaf((*others, Object(properties=((name, NEVER),))))
             present = Leaf((Object(required=frozenset({name})),))
-            nodes = compiler.nodes
+            nodes = reader.nodes
             parts.append(nodes.disj([nodes.add(absent), nodes.conj([nodes.add(present), node])]))
     return parts

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from logitkit.errors import GrammarError
 from logitkit.grammar import strings
 from logitkit.grammar.json_schema.drafts import Draft
 from logitkit.grammar.json_schema.keywords_checks import count, number, wrong
+from logitkit.grammar.json_schema.keywords_reader import Reader
 from logitkit.grammar.json_schema.merge_scalar import is_empty_number
 from logitkit.grammar.json_schema.references import Place
 from logitkit.grammar.json_schema.types import Number, String, Type
-
-if TYPE_CHECKING:
-    from logitkit.grammar.json_schema.keywords import Compiler
 
 NUMBER_KEYWORDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 STRING_KEYWORDS = ("minLength", "maxLength", "pattern", "format")
@@ -29,20 +27,20 @@ _DOUBTS = {
 
 
 def numbers(
-    compiler: Compiler, place: Place, schema: dict[str, Any], integer: bool
+    reader: Reader, place: Place, schema: dict[str, Any], integer: bool
 ) -> tuple[Type, ...]:
     """The numbers that the range and `multipleOf` allow; none where nothing is left."""
     bounds: dict[str, Decimal | None] = {}
     strict: dict[str, bool] = {}
     for side, sign in (("minimum", 1), ("maximum", -1)):
         exclusive = f"exclusive{side.capitalize()}"
-        bound = number(place, side) if compiler.has(schema, side) else None
+        bound = number(place, side) if reader.has(schema, side) else None
         open_end = False
-        if compiler.has(schema, exclusive):
+        if reader.has(schema, exclusive):
             value = schema[exclusive]
-            if isinstance(value, bool) and compiler.draft in (Draft.DRAFT_4, Draft.OPEN):
+            if isinstance(value, bool) and reader.draft in (Draft.DRAFT_4, Draft.OPEN):
                 open_end = value and bound is not None
-            elif compiler.draft == Draft.DRAFT_4:
+            elif reader.draft == Draft.DRAFT_4:
                 wrong(place, exclusive, "must be a boolean in draft 4")
             else:
                 limit = number(place, exclusive)
@@ -50,7 +48,7 @@ def numbers(
                     bound, open_end = limit, True
         bounds[side], strict[side] = bound, open_end
     step = None
-    if compiler.has(schema, "multipleOf"):
+    if reader.has(schema, "multipleOf"):
         step = number(place, "multipleOf")
         if step <= 0:
             wrong(place, "multipleOf", "must be greater than 0")
@@ -65,22 +63,20 @@ def numbers(
     return () if is_empty_number(result) else (result,)
 
 
-def texts(
-    compiler: Compiler, place: Place, schema: dict[str, Any], integer: bool
-) -> tuple[Type, ...]:
+def texts(reader: Reader, place: Place, schema: dict[str, Any], integer: bool) -> tuple[Type, ...]:
     """The strings that length, `pattern` and `format` allow together."""
     language = strings.ANY
-    least = count(place, "minLength") if compiler.has(schema, "minLength") else 0
-    most = count(place, "maxLength") if compiler.has(schema, "maxLength") else None
+    least = count(place, "minLength") if reader.has(schema, "minLength") else 0
+    most = count(place, "maxLength") if reader.has(schema, "maxLength") else None
     if most is not None and most < least:
         return ()
     if least or most is not None:
         language = strings.length(least, most)
-        compiler.nodes.never_empty.add(language)
-    if compiler.has(schema, "pattern"):
+        reader.nodes.never_empty.add(language)
+    if reader.has(schema, "pattern"):
         language = joined(language, pattern(place, "pattern", schema["pattern"]))
-    if compiler.has(schema, "format"):
-        formatted = _format(compiler, place, schema["format"])
+    if reader.has(schema, "format"):
+        formatted = _format(reader, place, schema["format"])
         if formatted is not None:
             language = joined(language, formatted)
     return (String(language),)
@@ -101,18 +97,18 @@ def pattern(place: Place, name: str, text: object) -> strings.Language:
     return strings.pattern(text, dialect="ecma", search=True, where=where)
 
 
-def _format(compiler: Compiler, place: Place, name: object) -> strings.Language | None:
+def _format(reader: Reader, place: Place, name: object) -> strings.Language | None:
     if not isinstance(name, str):
         wrong(place, "format", "must be a string")
     language = strings.formatted(name)
-    if name in strings.STANDARD_FORMATS and compiler.strict_formats:
+    if name in strings.STANDARD_FORMATS and reader.strict_formats:
         raise GrammarError(
             f"`format` {name!r} cannot be enforced: pass strict_formats=False to take it as an "
             "annotation",
             place.at("format"),
         )
     if language is not None:
-        compiler.nodes.never_empty.add(language)
+        reader.nodes.never_empty.add(language)
     if name in _DOUBTS:
-        compiler.add_doubt(strings.pattern(_DOUBTS[name], dialect="ecma", search=True))
+        reader.add_doubt(strings.pattern(_DOUBTS[name], dialect="ecma", search=True))
     return language

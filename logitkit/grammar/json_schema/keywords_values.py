@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from logitkit.grammar.json_schema import values
 from logitkit.grammar.json_schema.keywords_checks import wrong
+from logitkit.grammar.json_schema.keywords_reader import Reader
 from logitkit.grammar.json_schema.normalise_expressions import EVERYTHING
 from logitkit.grammar.json_schema.references import Place
 from logitkit.grammar.json_schema.types import (
@@ -20,15 +21,12 @@ from logitkit.grammar.json_schema.types import (
     Type,
 )
 
-if TYPE_CHECKING:
-    from logitkit.grammar.json_schema.keywords import Compiler
 
-
-def listed(compiler: Compiler, place: Place, schema: dict[str, Any]) -> list[Literal] | None:
+def listed(reader: Reader, place: Place, schema: dict[str, Any]) -> list[Literal] | None:
     """The values of `enum` and `const`, each once; None without either."""
     allowed: list[Literal] | None = None
     for name in ("enum", "const"):
-        if not compiler.has(schema, name):
+        if not reader.has(schema, name):
             continue
         given = schema[name] if name == "enum" else [schema[name]]
         if not isinstance(given, list):

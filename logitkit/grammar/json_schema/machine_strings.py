@@ -94,7 +94,7 @@ class Inside:
 
     def _expand_text(self, body: int, state: Key) -> Expansion:
         own, moves = self._bodies.inner(body, state)
-        return Expansion(moves, limit=own.limit, slices=own.slices)
+        return Expansion(moves, limit=own.limit, slices=own.slices, room=own.room)
 
     def _expand_word(self, index: int, low: int, high: int, depth: int) -> Expansion:
         words, tags = self._words[index]
@@ -158,7 +158,9 @@ class Inside:
             elif mask:
                 moves.append((byte, byte, Step((NAME, names, mask, depth + 1))))
         moves.sort(key=first)
-        return Expansion(moves, limit=own.limit, slices=own.slices)
+        # A declared name may be longer than the room of the others.
+        slices = own.slices if own.room is None else 0
+        return Expansion(moves, limit=own.limit, slices=slices)
 
 
 def _range(low: int, high: int) -> int:

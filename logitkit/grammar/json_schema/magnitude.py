@@ -103,6 +103,8 @@ class Magnitude:
 
     def _fraction(self, digits: int, prefix: int, fraction: str) -> State | None:
         """The loose state with `digits` of fraction read, in range whatever follows."""
+        if not digits:
+            return self._after_point(prefix * 10**self._range.step % self._range.period)
         if digits > self._range.step:
             if fraction[self._range.step :].strip("0"):
                 return None if self._range.grid else ("any",)
@@ -115,6 +117,10 @@ class Magnitude:
             return ("f", digits, remainder) if self._range.has_holes else ("any",)
         alive = self._range.has_multiple(remainder, 10 ** (self._range.step - digits))
         return ("f", digits, remainder) if alive else None
+
+    def _after_point(self, remainder: int) -> State | None:
+        """The loose state that waits for the first digit of the fraction."""
+        return None if self._loose_fraction(0, remainder) is None else (".", remainder)
 
     def _length_fits(self, size: int, above: object, below: object) -> bool:
         low, high = len(self._low_text), self._high_text
@@ -151,9 +157,7 @@ class Magnitude:
             case ("i", int(size), bool(above), bool(below), int(remainder)):
                 if byte == POINT:
                     inside = not self._integer and self._length_fits(size, above, below)
-                    if not inside or self._loose_fraction(0, remainder) is None:
-                        return None
-                    return (".", remainder)
+                    return self._after_point(remainder) if inside else None
                 digit = (byte - 0x30) * 10**self._range.step
                 remainder = (remainder * 10 + digit) % self._range.period
                 return self._loose_integer(size + 1, above, below, remainder)

@@ -140,7 +140,7 @@ class NormalForm:
             yield from (node for _, node in item.properties)
             yield from (node for _, node in item.some)
             if item.additional != NEVER or item.patterns:
-                for matched, _ in regions(item):
+                for matched, _ in regions(self._nodes, item):
                     yield self.other(item, matched)
         elif isinstance(item, Array):
             places = dict.fromkeys((*item.prefix, item.rest))

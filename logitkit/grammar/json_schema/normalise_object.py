@@ -122,7 +122,7 @@ def _entries(
 ) -> tuple[tuple[strings.Language, Node], ...]:
     """The undeclared keys that can meet the requirement, by the node that they then have."""
     entries = []
-    for matched, keys in regions(obj):
+    for matched, keys in regions(nodes, obj):
         joined = nodes.conj((other_node(nodes, obj, matched), node))
         within = keys if language == strings.ANY else keys & language
         if joined != NEVER and not strings.is_empty(within):
@@ -137,7 +137,7 @@ def other_node(nodes: Nodes, obj: Object, matched: frozenset[int]) -> Node:
     return nodes.conj(obj.patterns[index][1] for index in sorted(matched))
 
 
-def regions(obj: Object) -> list[Region]:
+def regions(nodes: Nodes, obj: Object) -> list[Region]:
     """The sets of patterns that an undeclared key can match together, with those keys."""
     keys = obj.names if obj.names is not None else strings.ANY
     if obj.properties:
@@ -149,6 +149,7 @@ def regions(obj: Object) -> list[Region]:
     for index, (language, _) in enumerate(obj.patterns):
         split: list[Region] = []
         for matched, within in found:
+            nodes.budget.check_time()
             inside = language if within == strings.ANY else within & language
             if strings.is_empty(inside):
                 split.append((matched, within))
@@ -178,7 +179,7 @@ def object_needs(nodes: Nodes, obj: Object) -> list[Node]:
     if counted and not obj.some:
         needs += [obj.additional, *(node for _, node in obj.patterns)]
         if obj.patterns:
-            needs += [other_node(nodes, obj, matched) for matched, _ in regions(obj)]
+            needs += [other_node(nodes, obj, matched) for matched, _ in regions(nodes, obj)]
     return needs
 
 
@@ -225,7 +226,7 @@ def has_others(nodes: Nodes, obj: Object, dead: Dead) -> bool:
         return obj.additional != NEVER
     if obj.additional == NEVER and all(node == NEVER for _, node in obj.patterns):
         return False
-    return any(not dead(other_node(nodes, obj, matched)) for matched, _ in regions(obj))
+    return any(not dead(other_node(nodes, obj, matched)) for matched, _ in regions(nodes, obj))
 
 
 Clauses = tuple[frozenset[tuple[str, bool]], ...]

@@ -79,10 +79,10 @@ def check_text(text: object, where: str) -> None:
 
 def check_number(value: int | float | Decimal, where: str) -> None:
     """Raise GrammarError unless `value` is finite and short enough to be written out."""
-    if not math.isfinite(value):
-        raise GrammarError(f"{value!r} is not a JSON number", where)
-    if isinstance(value, int):
+    if isinstance(value, int):  # which may be too large for `isfinite`
         long = abs(value).bit_length() > 3 * MAX_DIGITS
+    elif not math.isfinite(value):
+        raise GrammarError(f"{value!r} is not a JSON number", where)
     else:
         number = exact(value)
         exponent = number.as_tuple().exponent

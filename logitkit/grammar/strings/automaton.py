@@ -8,22 +8,18 @@ its own only in how far its counters are, as long as they are far enough from th
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from logitkit.grammar.strings.charset import CharSet, Partition
 from logitkit.grammar.strings.completions import Completions
-from logitkit.grammar.strings.language import ANY, NONE, Language, Not, Or, Words
-from logitkit.grammar.strings.program import Match
+from logitkit.grammar.strings.language import NONE, Language
 
 State = tuple[Language, ...]
 
 LONGEST_PROOF = 32  # characters of the completion that shows a far place to be alive
-LARGEST_CLUSTER = 32  # far places that lead to one another
+LARGEST_CLUSTER = 128  # far places that lead to one another
 MOST_PAIRS = 10_000  # states that the search for such a completion may visit
-MOST_COVERED = 40  # places that one proof of a slice may visit
-MOST_LEAVES_COVERED = 8  # of a state with lookaheads for which a slice is tried to be proved
 
 
 class Place:
@@ -68,7 +64,6 @@ class Automaton:
         self._places: dict[State, Place] = {}
         self._far: dict[State, Place | None] = {}
         self._arrows: dict[Place, list[Arrow]] = {}
-        self._covers: dict[tuple[Place, int], bool] = {}
         self.start = self._prune(start)
 
     # -- states and their successors
@@ -97,10 +92,10 @@ class Automaton:
 
     def place(self, state: State) -> tuple[Place, int]:
         """The place of a state, and its counter there."""
-        room = _room(state)
+        room = room_of(state)
         if room is not None and room > self.horizon:
             surplus = _surplus(state)
-            base = _shift(state, -surplus)
+            base = shifted(state, -surplus)
             far = self._far[base] if base in self._far else self._make_far(base)
             if far is not None and far.limit is not None and surplus < far.limit:
                 return far, surplus
@@ -112,7 +107,7 @@ class Automaton:
 
     def landed(self, place: Place, counter: int) -> Place:
         """The place of the one state that a far place stands for at `counter`."""
-        return self.exact(_shift(place.state, counter))
+        return self.exact(shifted(place.state, counter))
 
     def arrows(self, place: Place) -> list[Arrow]:
         """Where each class of characters leads; a mask is in one arrow only."""
@@ -134,7 +129,7 @@ class Automaton:
         for block, after, relative in turns:
             if relative:
                 surplus = _surplus(after)
-                far = self._far[_shift(after, -surplus)]
+                far = self._far[shifted(after, -surplus)]
                 assert far is not None
                 way: tuple[Place, int, int | None] = (far, surplus, None)
             else:
@@ -161,13 +156,15 @@ class Automaton:
                 if relative not in cluster:
                     cluster[relative] = self._relatives(relative)
                     queue.append(relative)
-        parts = [part for state in cluster for part in state if part is not NONE]
-        margin = 0 if all(self._surely_live_throughout(part) for part in parts) else LONGEST_PROOF
-        if margin and not all(self._proved(part) for part in parts):
-            self._far[base] = None
-            return None
+        margin = 0  # characters of the completions that show all of them to be alive
+        for part in {part for state in cluster for part in state if part is not NONE}:
+            proof = self._proof(part)
+            if proof is None:
+                self._far[base] = None
+                return None
+            margin = max(margin, proof)
         for state in cluster:
-            room = _room(state)
+            room = room_of(state)
             assert room is not None
             limit = room - self.horizon - margin + 1
             if self._far.get(state) is None:
@@ -180,13 +177,13 @@ class Automaton:
         turns = self._turns(state)
         if turns is None:
             return None
-        return [_shift(after, -_surplus(after)) for _, after, relative in turns if relative]
+        return [shifted(after, -_surplus(after)) for _, after, relative in turns if relative]
 
     def _turns(self, state: State) -> list[tuple[int, State, bool]] | None:
         """(classes, what follows, whether that has the counters of `state` one further, or is the
         same wherever they are); None if something else follows."""
-        turned = _shift(state, 1)
-        room = _room(state)
+        turned = shifted(state, 1)
+        room = room_of(state)
         assert room is not None
         found: list[tuple[int, State, bool]] = []
         for block in self.completions.blocks((*state, *turned)):
@@ -196,36 +193,30 @@ class Automaton:
             if now == later:
                 found.append((block, now, False))
                 continue
-            after = _room(now)
-            if after is None or after < room - 1 or later != _shift(now, 1):
+            after = room_of(now)
+            if after is None or after < room - 1 or later != shifted(now, 1):
                 return None
             if self._prune(now) != now or self._prune(later) != later:
                 return None
             found.append((block, now, True))
         return found
 
-    def _surely_live_throughout(self, part: Language) -> bool:
-        """Whether the part is alive wherever its counters are."""
-        if isinstance(part, Or):
-            return any(self._surely_live_throughout(each) for each in part.parts)
-        plain = isinstance(part, Match) or (isinstance(part, Not) and isinstance(part.inner, Words))
-        return part is ANY or (plain and self.completions.surely_live(part))
-
-    def _proved(self, part: Language) -> bool:
-        """Whether one short completion works wherever the counters of `part` are."""
-        if self._surely_live_throughout(part) or part.nullable:
-            return True
+    def _proof(self, part: Language) -> int | None:
+        """The length of one short completion that works wherever the counters of `part` are; None
+        if none is found."""
+        if self.completions.surely_live_throughout(part) or part.nullable:
+            return 0
         later = part.shift(1)
-        for word in self.completions.words:
+        for word in sorted(self.completions.words, key=len):
             if self._ends(part, word) and self._ends(later, word):
-                return True
+                return len(word)
         pairs = [(part, later)]
         seen = set(pairs)
-        for _ in range(LONGEST_PROOF):
+        for length in range(LONGEST_PROOF):
             following: list[tuple[Language, Language]] = []
             for now, later in pairs:
                 if self._settled(now, later):
-                    return True
+                    return length
                 for block in self.completions.blocks((now, later)):
                     bit = block & -block
                     pair = (now.derive(self.masks, bit), later.derive(self.masks, bit))
@@ -233,9 +224,9 @@ class Automaton:
                         seen.add(pair)
                         following.append(pair)
             if len(seen) > MOST_PAIRS:
-                return False
+                return None
             pairs = following
-        return False
+        return None
 
     def _ends(self, part: Language, word: tuple[int, ...]) -> bool:
         for bit in word:
@@ -253,48 +244,13 @@ class Automaton:
         turns = any(rest == later for _, rest in self.completions.after(now))
         return turns and self.completions.live(now.shift(room))
 
-    # -- slices
-
-    def covers(self, place: Place, wanted: int) -> bool:
-        """Whether every text over the classes `wanted` is accepted from `place` on, and may go on
-        after it. False where that is not proved soon."""
-        known = self._covers.get((place, wanted))
-        if known is not None:
-            return known
-        if any(part.tangled and part.leaves > MOST_LEAVES_COVERED for part in place.state):
-            return False
-        parents: dict[Place, Place | None] = {place: None}
-        queue = deque([place])
-        while queue:
-            here = queue.popleft()
-            if self._covers.get((here, wanted)):
-                continue
-            reached = 0
-            for mask, target, _, _ in self.arrows(here):
-                if not mask & wanted:
-                    continue
-                reached |= mask
-                if target not in parents:
-                    parents[target] = here
-                    queue.append(target)
-            if wanted & ~reached or self._covers.get((here, wanted)) is False:
-                step: Place | None = here
-                while step is not None:
-                    self._covers[step, wanted] = False
-                    step = parents[step]
-                return False
-            if len(parents) > MOST_COVERED:
-                self._covers[place, wanted] = False
-                return False
-        self._covers.update(dict.fromkeys(((each, wanted) for each in parents), True))
-        return True
-
 
 def _alive(state: State) -> bool:
     return any(part is not NONE for part in state)
 
 
-def _room(state: State) -> int | None:
+def room_of(state: State) -> int | None:
+    """How far the counters of all parts may go on; None: there are none."""
     rooms = [room for part in state if (room := part.room()) is not None]
     return min(rooms) if rooms else None
 
@@ -303,8 +259,9 @@ def _surplus(state: State) -> int:
     return min(part.surplus() for part in state if part.room() is not None)
 
 
-def _shift(state: State, steps: int) -> State:
+def shifted(state: State, steps: int) -> State:
+    """The state with the counters of all parts `steps` further."""
     return tuple([part.shift(steps) for part in state])
 
 
-__all__ = ["Arrow", "Automaton", "Place", "State"]
+__all__ = ["Arrow", "Automaton", "Place", "State", "room_of", "shifted"]

@@ -24,6 +24,7 @@ from logitkit.grammar.strings.charset import LAST, CharSet, chars
 from logitkit.grammar.strings.language import NONE, Language
 from logitkit.grammar.strings.make import pattern
 from logitkit.grammar.strings.parse import Dialect
+from logitkit.grammar.strings.slices import Slices
 from logitkit.grammar.strings.spelling import Mode, Node, Spelling, To
 
 PLAIN = CharSet(((0x20, 0x7E), (0x80, LAST)))
@@ -46,10 +47,12 @@ class Bytes:
     """The byte automaton of some languages in one spelling."""
 
     def __init__(self, languages: tuple[Language, ...], context: Context, mode: Mode):
+        self.horizon = context.horizon
         self.spelling = Spelling(mode, context.alphabet)
         marked = (PLAIN, IN_JSON)
         self.automaton = Automaton(languages, self.spelling.spelled, context.horizon, marked)
         self.start, self.counter = self.automaton.place(self.automaton.start)
+        self._slices = Slices(self.automaton)
         self._roots: dict[tuple[int, ...], list[tuple[int, int, To]]] = {}
         self._middles: dict[tuple[Node, tuple[Step, ...], Place | None], Middle] = {}
 
@@ -134,10 +137,11 @@ class Bytes:
         )
         return self._middle((key.node, tuple(range(len(inner)))), inner, None, key.slots).key
 
-    def takes(self, place: Place, text: CharSet) -> bool:
-        """Whether every text over `text` that can be spelled is accepted from `place` on."""
+    def room(self, place: Place, text: CharSet) -> int:
+        """How many characters of `text`, whichever can be spelled, are accepted from `place` on and
+        no more, at most the horizon; 0 where that is not certain."""
         wanted = self.automaton.masks[text] & self.automaton.spelled
-        return bool(wanted) and self.automaton.covers(place, wanted)
+        return self._slices.room(place, wanted) if wanted else 0
 
 
 class StringBody:
@@ -172,8 +176,10 @@ class StringBody:
         if ended:
             moves.append((0x22, 0x22, Return(ended)))
             moves.sort(key=_first_byte)
-        slices = JSON_TEXT if self._bytes.takes(key, IN_JSON) else 0
-        return expansion._replace(moves=moves, slices=slices)
+        room = self._bytes.room(key, IN_JSON)
+        slices = JSON_TEXT if room else 0
+        most = room if 0 < room < self._bytes.horizon else None
+        return expansion._replace(moves=moves, slices=slices, room=most)
 
     def land(self, key: Key, counter: int) -> tuple[Key, int]:
         """The state in place of a far one whose counter reached its limit."""
@@ -197,12 +203,14 @@ class RegexMachine:
         expansion = self._bytes.expand(key)
         if isinstance(key, Middle):
             return expansion
-        slices = 0
-        if self._bytes.takes(key, IN_JSON):
-            slices = JSON_TEXT
-            if self._bytes.takes(key, PLAIN):
-                slices |= PLAIN_TEXT
-        return expansion._replace(final=key.state[0].nullable, slices=slices)
+        slices, room = 0, self._bytes.room(key, PLAIN)
+        if room:
+            slices = JSON_TEXT | PLAIN_TEXT
+        else:
+            room = self._bytes.room(key, IN_JSON)
+            slices = JSON_TEXT if room else 0
+        most = room if 0 < room < self._bytes.horizon else None
+        return expansion._replace(final=key.state[0].nullable, slices=slices, room=most)
 
     def resume(self, site: Key, tag: Key) -> Key | None:
         raise AssertionError("a regex calls nothing")

@@ -22,7 +22,8 @@ from logitkit.grammar.strings.language import (
     Words,
     conjunction,
 )
-from logitkit.grammar.strings.program import Match, Program
+from logitkit.grammar.strings.match import Match
+from logitkit.grammar.strings.program import Program
 
 MOST_STEPS = 100_000  # steps that one question may take
 MOST_WORDS = 4  # completions that are kept
@@ -71,6 +72,13 @@ class Completions:
         if isinstance(part, Or):
             return any(self.surely_live(each) for each in part.parts)
         return isinstance(part, Not) and isinstance(part.inner, Words) and self.spelled != 0
+
+    def surely_live_throughout(self, part: Language) -> bool:
+        """Whether it is plain that `part` is alive wherever its counters are."""
+        if isinstance(part, Or):
+            return any(self.surely_live_throughout(each) for each in part.parts)
+        plain = isinstance(part, Match) or (isinstance(part, Not) and isinstance(part.inner, Words))
+        return part is ANY or (plain and self.surely_live(part))
 
     def live(self, part: Language) -> bool:
         """Whether some spelled text completes `part`; GrammarError if that takes too long."""

@@ -10,7 +10,7 @@ A character is given as `masks` and `bit`: it is in a `CharSet` if `masks[charse
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
 
@@ -79,6 +79,14 @@ class Language:
         """How much work one step is, in leaves."""
         return 1
 
+    def kind(self) -> object:
+        """What it shares with the languages that `united` joins it with; None: with none."""
+        return None
+
+    def united(self, others: Sequence[Language]) -> Language:
+        """The union with others of its kind as one leaf."""
+        raise NotImplementedError
+
     def room(self) -> int | None:
         """How often `shift(1)` keeps this state's place between the bounds; None: no counters."""
         return None
@@ -118,6 +126,13 @@ class Words(Language):
 
     def __len__(self) -> int:
         return self.high - self.low
+
+    def kind(self) -> object:
+        return Words
+
+    def united(self, others: Sequence[Language]) -> Language:
+        words = [self, *(other for other in others if isinstance(other, Words))]
+        return literals(text for part in words for text in part)
 
     def charsets(self) -> Iterator[CharSet]:
         return (single(char) for char in {char for text in self for char in text})
@@ -370,21 +385,15 @@ def disjunction(parts: Iterable[Language]) -> Language:
 
 def _merged(flat: set[Language]) -> set[Language]:
     """The parts with those of one kind joined: words with words, places in one program."""
-    from logitkit.grammar.strings.program import Match, join
-
-    words = [part for part in flat if isinstance(part, Words)]
-    matches: dict[int, list[Match]] = {}
+    kinds: dict[object, list[Language]] = {}
     for part in flat:
-        if isinstance(part, Match):
-            matches.setdefault(id(part.program), []).append(part)
-    if len(words) <= 1 and all(len(group) == 1 for group in matches.values()):
-        return flat
-    kept = {part for part in flat if not isinstance(part, Words | Match)}
-    if words:
-        kept.add(words[0] if len(words) == 1 else literals(text for word in words for text in word))
-    for group in matches.values():
-        kept.add(group[0] if len(group) == 1 else join(group))
-    return kept
+        kind = part.kind()
+        if kind is not None:
+            kinds.setdefault(kind, []).append(part)
+    for first, *others in kinds.values():
+        if others:
+            flat = flat.difference((first, *others)) | {first.united(others)}
+    return flat
 
 
 def literals(texts: Iterable[str]) -> Language:

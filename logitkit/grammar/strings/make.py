@@ -8,8 +8,8 @@ from logitkit.errors import GrammarError
 from logitkit.grammar.strings import syntax
 from logitkit.grammar.strings.charset import ALL
 from logitkit.grammar.strings.language import ANY, NONE, Language
+from logitkit.grammar.strings.match import started
 from logitkit.grammar.strings.parse import Dialect, parse
-from logitkit.grammar.strings.program import Program
 
 
 @lru_cache(256)
@@ -20,12 +20,12 @@ def length(minimum: int, maximum: int | None) -> Language:
     minimum = max(minimum, 0)
     if minimum == 0 and maximum is None:
         return ANY
-    return Program(syntax.repeat(syntax.one_of(ALL), minimum, maximum)).start
+    return started(syntax.repeat(syntax.one_of(ALL), minimum, maximum))
 
 
 @lru_cache(512)
 def _compiled(text: str, dialect: Dialect, search: bool, nesting: int) -> Language:
-    return Program(parse(text, dialect, search=search, where=None, nesting=nesting)).start
+    return started(parse(text, dialect, search=search, where=None, nesting=nesting))
 
 
 def pattern(
