@@ -102,8 +102,10 @@ class Arena:
 
         Raises GrammarError.
         """
+        with budget.running():  # may take long: the lock is left to others
+            start = machine.expand(machine.start)
         with self.lock:
-            program = self._programs.add(machine, budget)
+            program = self._programs.add(machine, budget, start)
             if holder is not None:
                 self._programs.tie(program, holder)
             return program
@@ -149,6 +151,7 @@ class Arena:
         take a control token is not forced to go on."""
         text, at = bytearray(), np.array([configuration], np.int64)
         with self.lock:
+            self.heap.requests += 1
             while len(text) < most:
                 state, node, _ = at[0].tolist()
                 if state <= FREE:
@@ -175,6 +178,7 @@ class Arena:
         if state < FREE:
             return state == STOPPED
         with self.lock:
+            self.heap.requests += 1
             self._programs.expand(state)
             return node == BOTTOM and bool(self.heap.states[state, FLAGS] & FINAL)
 

@@ -111,14 +111,13 @@ def _check(spec: Any, vocabulary: Any, budget: Any) -> None:
 def _compile(spec: Spec, vocabulary: VocabularyLike, budget: Budget) -> CompiledGrammar:
     module, name = BUILDERS[type(spec)]
     build = getattr(importlib.import_module(module), name)
-    budget.start()
-    machine: Machine = build(spec, Context(vocabulary.horizon, vocabulary.alphabet, budget))
-    grammar = CompiledGrammar(machine, vocabulary, budget, spec)
+    with budget.running():
+        machine: Machine = build(spec, Context(vocabulary.horizon, vocabulary.alphabet, budget))
+        grammar = CompiledGrammar(machine, vocabulary, budget, spec)
     if grammar.is_empty:
         raise GrammarError(
             f"{type(spec).__name__}: no text at all matches that the vocabulary can spell"
         )
-    budget.deadline = 0.0  # what is explored later has all the time it needs
     return grammar
 
 

@@ -68,6 +68,7 @@ class Heap:
             self.table[state] = FREE if state == FREE else DEAD
             self.states[state, LIMIT] = NO_LIMIT
         self._states, self._ops, self._sites = FIRST_STATE, 1, 0
+        self.requests = 0  # what the engine was asked so far; each has all of a budget's time
         self._free_states: list[int] = []
         self._free_ops: list[int] = []
         self._free_sites: list[int] = []

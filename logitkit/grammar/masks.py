@@ -105,6 +105,7 @@ class Masks:
         """Walk the trie from a configuration, store the row and note what it depended on; -1 if the
         stack ends with OPEN and that was not enough."""
         heap, event, row = self._heap, self._event, self._row
+        heap.requests += 1
         self._programs.expand(state)
         flags = int(heap.states[state, FLAGS])
         slice_ = PLAIN_TEXT if flags & PLAIN_TEXT else flags & JSON_TEXT

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logitkit.grammar.heap import TABLE_BYTES, Heap
-from logitkit.grammar.machine import Budget, Call, Key, Machine, Move, Step
+from logitkit.grammar.machine import Budget, Call, Expansion, Key, Machine, Move, Step
 from logitkit.grammar.memory import (
     ADD,
     CALL,
@@ -26,6 +28,9 @@ from logitkit.grammar.memory import (
     ROOM,
     UNEXPANDED,
 )
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 KEY_BYTES = 600  # of a state's key and its place in the dictionaries, roughly
 
@@ -52,6 +57,7 @@ class Program:
         self.codes: dict[Move, int] = {}
         self.controls: dict[int, list[tuple[int, int]]] = {}  # state -> (token, code)
         self.expanded = 0
+        self._request, self._spent = -1, 0.0  # the seconds that the machine took for this request
         self.pinned: NDArray[np.int64] = np.empty(0, np.int64)  # rows that must stay
         self.start = self.state(machine.start)
 
@@ -98,14 +104,30 @@ class Program:
         self.codes[move] = code
         return code
 
-    def expand(self, state: int) -> None:
-        """Fill the table's row of a state. Raises GrammarError when a budget is used up."""
+    def _asked(self, ask: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """What the machine answers; GrammarError once it took too long for this request."""
+        if self._request != self._heap.requests:
+            self._request, self._spent = self._heap.requests, 0.0
+        began = time.thread_time()
+        with self.budget.running(self._spent):
+            try:
+                return ask(*args, **kwargs)
+            finally:
+                self._spent += time.thread_time() - began
+
+    def expand(self, state: int, expansion: Expansion | None = None) -> None:
+        """Fill the table's row of a state, with what the machine says of it if that is known.
+
+        Raises GrammarError when a budget is used up.
+        """
         heap = self._heap
         if heap.states[state, LIMIT] != UNEXPANDED:
             return
         if self.expanded >= self.budget.states:
             self.budget.exceeded("states", self.budget.states)
-        moves, final, limit, slices, controls, room = self.machine.expand(self.keys[state])
+        if expansion is None:
+            expansion = self._asked(self.machine.expand, self.keys[state])
+        moves, final, limit, slices, controls, room = expansion
         codes = [(low, high + 1, self._code(move)) for low, high, move in moves]
         taken = [
             (token, self._code(move))
@@ -130,18 +152,18 @@ class Program:
     def resume(self, site: int, tag: int) -> int:
         """The state after a return, DEAD if there is none; remembered as a fact."""
         heap = self._heap
-        key = self.machine.resume(self.site_keys[site], self.tag_keys[tag])
+        key = self._asked(self.machine.resume, self.site_keys[site], self.tag_keys[tag])
         state = DEAD if key is None else self.state(key)
-        heap.put(site * 8 + RESUME, tag, 0, state, 0, self.owner)
         if state != DEAD:
             self.expand(state)
             limit = heap.states[state, LIMIT]
             heap.site_limits[site] = min(heap.site_limits[site], limit)
+        heap.put(site * 8 + RESUME, tag, 0, state, 0, self.owner)
         return state
 
     def land(self, state: int, counter: int) -> tuple[int, int]:
         """The state and counter in place of a far state at its limit; remembered as a fact."""
-        key, left = self.machine.land(self.keys[state], counter)
+        key, left = self._asked(self.machine.land, self.keys[state], counter)
         there = self.state(key)
         self._heap.put(state * 8 + LAND, counter, 0, there, left, self.owner)
         return there, left

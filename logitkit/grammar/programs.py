@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitkit.grammar.heap import OWNERS, Heap
-from logitkit.grammar.machine import Budget, Machine
+from logitkit.grammar.machine import Budget, Expansion, Machine
 from logitkit.grammar.memory import ASK_LAND, ASK_RESUME, EXPAND, GROW, LIMIT, OWNER, UNEXPANDED
 from logitkit.grammar.program import Program
 
@@ -29,8 +29,8 @@ class Programs:
         self._free_owners: list[int] = []
         self._graves: deque[int] = deque()
 
-    def add(self, machine: Machine, budget: Budget) -> Program:
-        """Take in a machine and expand its start; raises GrammarError."""
+    def add(self, machine: Machine, budget: Budget, start: Expansion) -> Program:
+        """Take in a machine; `start` is where its start leads. Raises GrammarError."""
         self._bury()
         owner = self._free_owners.pop() if self._free_owners else len(self._programs)
         assert owner < OWNERS
@@ -40,7 +40,7 @@ class Programs:
         else:
             self._programs[owner] = program
         try:
-            program.expand(program.start)
+            program.expand(program.start, start)
         except BaseException:
             self._graves.append(owner)
             raise

@@ -42,7 +42,7 @@ class Spelling:
     ) -> None:
         """Fold `tokens` [B] into `configurations` [B, 3]: `out` [B, 3] and who `accepted` [B];
         refused rows become DEAD, or stay with `keep`."""
-        first, heap, event = 0, self._heap, self._event
+        first, heap, event, row = 0, self._heap, self._event, -1
         while True:
             first = advance(
                 heap.table, heap.states, heap.ops, heap.nodes, heap.facts, heap.counts,
@@ -51,6 +51,9 @@ class Spelling:
             )  # fmt: skip
             if event[0] == DONE:
                 return
+            if first != row:
+                row = first
+                heap.requests += 1
             self._programs.answer(event)
 
 

@@ -98,6 +98,7 @@ def _explore(
         done += 1
         late = done % CHECKED_EVERY == 0 and time.monotonic() > deadline
         with arena.lock:
+            heap.requests += 1
             program.expand(state)
             flags, row = heap.states[state, FLAGS], heap.table[state].copy()
             limit = int(heap.states[state, LIMIT])

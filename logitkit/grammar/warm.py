@@ -63,6 +63,7 @@ class Warming:
             if late or self.program.expanded >= states or len(self.built) > rows:
                 return False
             with self.arena.lock:
+                self.arena.heap.requests += 1
                 if self._states:
                     self._explore(*self._states.popleft())
                 elif self._rows:

@@ -173,4 +173,4 @@ class Graph:
     def _check_size(self, more: int) -> None:
         if len(self.silent) + more > self.budget.states:
             self.budget.exceeded("states", self.budget.states)
-        self.budget.check_time()
+        check_time()

@@ -99,7 +99,7 @@ class Parser:
         at = self._skip(0)
         while at < len(self.text):
             at = self._rule(at)
-            self.budget.check_time()
+            check_time()
         if not self.rules:
             self.fail("the grammar has no rules; write `root ::= ...`", 0)
         return self.rules

@@ -49,10 +49,10 @@ class Tables:
         self.alphabet = context.alphabet
         self.productive = finishing(graph, context.alphabet)
         # Of nodes: whether the rule may end here, and whether something may be read before it does.
-        context.budget.check_time()
+        check_time()
         self.final = finishing(graph, None)
         self.reads = reading(graph, self.productive)
-        context.budget.check_time()
+        check_time()
         self.nullable = [self.final[start] for start, _ in graph.rules]
         self.alive = [self.productive[start] for start, _ in graph.rules]
         self.ends = {end for _, end in graph.rules}

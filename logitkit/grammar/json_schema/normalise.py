@@ -123,12 +123,11 @@ class NormalForm:
             if node in seen:
                 continue
             seen.add(node)
-            self._budget.check_time()
+            check_time()
             for item in self.alternatives(node):
                 pending += self._inside(item)
         if self.is_empty(self.root):
             raise GrammarError("no value fits the schema: its keywords contradict each other", "#")
-        self._nodes.budget = replace(self._budget)  # what is asked for later has no deadline
 
     def refuse_circle(self, node: Node) -> None:
         """Raise GrammarError: `node` is made of itself."""

@@ -26,7 +26,7 @@ def absorbed(nodes: Nodes, union: Iterable[Type]) -> tuple[Type, ...]:
     objects = [item for item in types if isinstance(item, Object)]
     if len(objects) not in _WORTHWHILE:
         return types
-    nodes.budget.check_time()
+    check_time()
     members = {item: dict(item.properties) for item in objects}
     objects.sort(key=lambda item: (len(item.required), len(item.properties), len(item.some)))
     kept: list[Object] = []

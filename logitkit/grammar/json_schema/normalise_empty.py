@@ -150,7 +150,7 @@ class Emptiness:
             order[node] = list(types)
             for item in types:
                 pending += [self.nodes.resolve(need) for need in self._needs(item)]
-            self.nodes.budget.check_time()
+            check_time()
         self._grow(order, alive, unmade)
         sure = alive
         if unmade:
@@ -190,4 +190,4 @@ class Emptiness:
                 if any(self.settle(item, dead) is not None for item in order[node]):
                     alive.add(node)
                     grown = True
-            self.nodes.budget.check_time()
+            check_time()

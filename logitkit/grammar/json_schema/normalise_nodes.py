@@ -55,7 +55,7 @@ class Nodes:
             node = self._known[key] = len(self._expressions)
             self._expressions.append(expression)
             if node % 64 == 0:
-                self.budget.check_time()
+                check_time()
             if node > self.budget.states:
                 self.budget.exceeded("states", self.budget.states)
         return node

@@ -149,7 +149,7 @@ def regions(nodes: Nodes, obj: Object) -> list[Region]:
     for index, (language, _) in enumerate(obj.patterns):
         split: list[Region] = []
         for matched, within in found:
-            nodes.budget.check_time()
+            check_time()
             inside = language if within == strings.ANY else within & language
             if strings.is_empty(inside):
                 split.append((matched, within))

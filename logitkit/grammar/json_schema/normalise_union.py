@@ -164,7 +164,7 @@ class Unions:
             union = absorbed(self.nodes, united(self._met(union, others)))
             if len(union) > _PRUNE_FROM:
                 union = self._pruned(union)
-            self.nodes.budget.check_time()
+            check_time()
         return union
 
     def _met(self, first: tuple[Type, ...], second: tuple[Type, ...]) -> Iterator[Type]:
@@ -207,7 +207,7 @@ class Unions:
             if self._overlap(branches[first], branches[second], options[second]):
                 overlaps[first].append(options[second])
                 overlaps[second].append(options[first])
-            nodes.budget.check_time()
+            check_time()
         result = nodes.disj(
             nodes.conj([branch, *map(nodes.neg, others)])
             for branch, others in zip(branches, overlaps, strict=True)
