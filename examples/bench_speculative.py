@@ -64,6 +64,7 @@ def main() -> None:
     options.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
     options.add_argument("--repeats", type=int, default=5)
     options.add_argument("--tokens", type=int, default=96)
+    options.add_argument("--temperature", type=float, nargs="*", default=[0.0, 0.8])
     options.add_argument("--quick", action="store_true", help="two prompts, one round")
     options.add_argument("--json", help="write the figures to this file")
     given = options.parse_args()
@@ -74,7 +75,7 @@ def main() -> None:
     model, tokenizer = load_demo_model()
     model = model.to(getattr(torch, given.dtype))
     figures = {}
-    for temperature in (0.0, 0.8):
+    for temperature in given.temperature:
         rows = [measure(model, tokenizer, *p, temperature, given) for p in prompts]
         show(rows, temperature)
         figures[f"temperature {temperature}"] = rows

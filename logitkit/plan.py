@@ -19,6 +19,7 @@ from logitkit.ops.reference_edits import keep_best
 from logitkit.params import SamplingParams
 from logitkit.rows import Rows
 from logitkit.stage import BuiltinStage, Stage
+from logitkit.stages.transformers_list import TransformersList
 
 Observer = Callable[[Stage, Tensor], None]
 
@@ -91,12 +92,14 @@ class Plan:
         slot, position = int(rows.slot[first]), int(rows.position[first])
         stage = self._blame(logits[first], rows.select(first), kind)
         slots = sorted(set(rows.slot[failed].tolist()))
+        new = int(rows.num_generated[first])
+        behind = f"behind {new} new token{'s' * (new != 1)}"
         others = f" (in all, requests {slots} failed)" if len(slots) > 1 else ""
         error: type[RowError] = EmptyRowError
         if kind == BAD:
-            error, what = BadLogitsError, f"NaN or +inf logits {stage}"
+            error, what = BadLogitsError, f"NaN or +inf logits {behind}, {stage}"
         else:
-            what = f"no token left: every token was masked {stage}"
+            what = f"no token left {behind}: every token was masked {stage}"
         raise error(f"request {slot}, position {position}: {what}{others}", slots, tokens)
 
     def _blame(self, logits: Tensor, row: Rows, kind: int) -> str:
@@ -110,10 +113,14 @@ class Plan:
 
         if wrong(out):
             return "as the model gave them" if kind == BAD else "before the first stage"
+        before: list[tuple[Stage, Tensor]] = []
         for stage in self.stages:
-            out = _apply(stage, out, row)
+            given, out = out, _apply(stage, out, row)
+            before.append((stage, (out == -torch.inf) & (given != -torch.inf)))
             if wrong(out):
-                reason = stage.reason(row) if kind == EMPTY else ""
+                reason = stage.reason(row, before[:-1]) if kind == EMPTY else ""
+                if kind == BAD and isinstance(stage, TransformersList):
+                    reason = stage.culprit(given, row)
                 return f"by the stage {type(stage).__name__}" + (reason and f": {reason}")
         return "by the stages together"
 

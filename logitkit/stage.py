@@ -93,8 +93,11 @@ class Stage(LogitsProcessor):
         columns, kind = rows.columns, cast(Any, type(self))
         return {name: columns[name] for name in _field_names(kind)}
 
-    def reason(self, rows: Rows) -> str:
-        """Why the stage left nothing in a row, as the error goes on; "" adds nothing."""
+    def reason(self, row: Rows, before: Sequence[tuple[Stage, Tensor]] = ()) -> str:
+        """Why the stage left nothing in a row, as the error goes on; "" adds nothing.
+
+        `before`: the stages that ran before it, each with the tokens that it masked, [1, V] bool.
+        """
         return ""
 
     def value(self, params: SamplingParams, name: str) -> Any:

@@ -155,7 +155,7 @@ def test_a_right_value_is_kept_plain_and_normal(name: str, value: Any, kept: Any
         ({"allowed_token_ids": [1], "logit_bias": {1: -INF}}, ["`allowed_token_ids` is (1,)"]),
         ({"allowed_token_ids": [1], "bad_words_ids": [[1]]}, ["`bad_words_ids`", "nothing"]),
         ({"regex": "a", "choice": ["a"]}, ["`regex` and `choice`", "at most one"]),
-        ({"ebnf": "root ::= 'a'", "json_schema": {}}, ["`json_schema` and `ebnf`", "Keep one"]),
+        ({"ebnf": 'root ::= "a"', "json_schema": {}}, ["`json_schema` and `ebnf`", "Keep one"]),
     ],
 )
 def test_values_that_contradict_each_other_are_refused(
@@ -332,8 +332,8 @@ def test_to_dict_names_what_json_does_not_have(value: Any) -> None:
         ({"guided_json": '{"type": "object"}'}, {"json_schema": {"type": "object"}}),
         ({"guided_json_object": True}, {"json_schema": "$$ANY$$"}),
         ({"guided_regex": "a+"}, {"regex": "a+"}),
-        ({"guided_grammar": "root ::= 'a'"}, {"ebnf": "root ::= 'a'"}),
-        ({"grammar": "root ::= 'a'"}, {"ebnf": "root ::= 'a'"}),
+        ({"guided_grammar": 'root ::= "a"'}, {"ebnf": 'root ::= "a"'}),
+        ({"grammar": 'root ::= "a"'}, {"ebnf": 'root ::= "a"'}),
         ({"guided_choice": ["a", "b"]}, {"choice": ["a", "b"]}),
         ({"structured_outputs": {"json": {}, "regex": None}}, {"json_schema": {}}),
         ({"structured_outputs": {"json_object": True}}, {"json_schema": {"type": "object"}}),

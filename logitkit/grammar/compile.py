@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import os
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,6 +28,7 @@ BUILDERS: dict[type[Spec], tuple[str, str]] = {
     StructuralTag: ("logitkit.grammar.structural_tag", "build"),
 }
 CACHE_BYTES = 256 * 2**20
+SECONDS_OF_A_CHECK = 0.2
 COUNTED_EVERY = 16  # compilations between two looks at the bytes
 
 Key = tuple[Any, ...]
@@ -83,6 +86,23 @@ def compile_grammars(
         return list(pool.map(lambda spec: compile_grammar(spec, vocabulary, budget), specs))
 
 
+@functools.lru_cache(256)
+def check_schema(spec: JsonSchema) -> None:
+    """Raise the GrammarError that `compile_grammar` would raise for the keywords of a schema.
+
+    Looks for at most `SECONDS_OF_A_CHECK`; what takes longer is left to `compile_grammar`.
+    """
+    from logitkit.grammar.json_schema.normalise import normalise  # loaded when one is asked for
+
+    budget, began = Budget(seconds=SECONDS_OF_A_CHECK), time.thread_time()
+    try:
+        with budget.running():
+            normalise(spec, budget)
+    except GrammarError:
+        if time.thread_time() - began < SECONDS_OF_A_CHECK:
+            raise
+
+
 def clear_cache() -> None:
     """Forget the kept grammars; those in use live on."""
     with _lock:
@@ -117,6 +137,11 @@ def _compile(spec: Spec, vocabulary: VocabularyLike, budget: Budget) -> Compiled
     if grammar.is_empty:
         raise GrammarError(
             f"{type(spec).__name__}: no text at all matches that the vocabulary can spell"
+        )
+    if grammar.is_blank:
+        raise GrammarError(
+            f"{type(spec).__name__}: only the empty text matches; allow another text, or ask for "
+            "no grammar"
         )
     return grammar
 

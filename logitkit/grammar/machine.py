@@ -127,11 +127,11 @@ class Budget:
         if _clock.budget is not None:
             yield
             return
-        _clock.start(self, self.seconds - spent)
         try:
+            _clock.start(self, self.seconds - spent)
             yield
         finally:
-            _clock.stop()
+            _clock.budget, _clock.look_at = None, math.inf
 
     def exceeded(self, name: str, value: object, where: str | None = None) -> NoReturn:
         raise GrammarError(
@@ -154,9 +154,6 @@ class _Clock(threading.local):
     def start(self, budget: Budget, seconds: float) -> None:
         self.budget, self.end = budget, time.thread_time() + seconds
         self.look_at = time.monotonic() + seconds
-
-    def stop(self) -> None:
-        self.budget, self.look_at = None, math.inf
 
     def look(self) -> None:
         left = self.end - time.thread_time()

@@ -32,7 +32,7 @@ from logitkit.grammar.memory import (
 )
 from logitkit.grammar.moves import find_rows
 from logitkit.grammar.programs import Programs
-from logitkit.grammar.rows import RowStore
+from logitkit.grammar.rows import FIXED_ROWS, RowStore
 from logitkit.grammar.spelling import Spelling
 from logitkit.grammar.trie import Slices, make_tries
 from logitkit.grammar.walk import walk
@@ -180,13 +180,22 @@ class Masks:
         return self._chains
 
     def _renew_store(self) -> None:
-        """Go on in a new store with the rows used last; ids change."""
+        """Go on in a new store with the rows used last; ids change.
+
+        Decisions are forgotten before ids change and come back after it: whoever is interrupted in
+        between builds rows again, and reads no wrong one.
+        """
         heap = self._heap
         pinned = self._programs.pinned()
-        self.store, new_ids = self.store.successor(pinned, self._tick, len(self.store.data))
+        store, new_ids = self.store.successor(pinned, self._tick, len(self.store.data))
         moved = np.concatenate([[0], new_ids + 1])  # decisions
-        decisions = heap.states[:, DECISION]
-        np.copyto(decisions, moved[np.maximum(decisions, 0)], where=decisions > 0)
-        chains = (heap.facts[:, 0] & 7 == CHAIN) & (heap.facts[:, 3] > 0)
-        heap.facts[chains, 3] = moved[heap.facts[chains, 3]]
+        states = np.flatnonzero(heap.states[:, DECISION] > FIXED_ROWS)
+        chains = np.flatnonzero((heap.facts[:, 0] & 7 == CHAIN) & (heap.facts[:, 3] > 0))
+        of_states = moved[heap.states[states, DECISION]]
+        of_chains = moved[heap.facts[chains, 3]]
+        heap.states[states, DECISION] = 0
+        heap.facts[chains, 3] = 0
+        self.store = store
         self._programs.renumber(new_ids)
+        heap.states[states, DECISION] = of_states
+        heap.facts[chains, 3] = of_chains

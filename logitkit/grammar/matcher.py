@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from logitkit.grammar.arena import Arena, Configuration, VocabularyLike, arena_of
 from logitkit.grammar.machine import Budget, Machine
-from logitkit.grammar.memory import STOPPED
+from logitkit.grammar.memory import CONTROLS, DEAD, FINAL, FLAGS, STOPPED
 from logitkit.grammar.spec import Spec
 from logitkit.grammar.table import Made, Table, make_table, renewed
 from logitkit.grammar.warm import Warming, warm
@@ -61,6 +61,9 @@ class CompiledGrammar:
         """A matcher at the start."""
         return Matcher(self)
 
+    def __copy__(self) -> CompiledGrammar:
+        return self
+
     def __deepcopy__(self, memo: dict[int, object]) -> CompiledGrammar:
         return self
 
@@ -74,6 +77,13 @@ class CompiledGrammar:
     def is_empty(self) -> bool:
         """Whether no text matches (machines have dead ends nowhere but at the start)."""
         return self.arena.is_dead_end(self.program.start)
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether the empty text is all that matches."""
+        heap, start = self.arena.heap, self.program.start
+        moves = bool((heap.table[start] != DEAD).any())
+        return not moves and heap.states[start, FLAGS] & (FINAL | CONTROLS) == FINAL
 
     @property
     def nbytes(self) -> int:

@@ -6,7 +6,7 @@ their history; a matcher that is asked by itself fetches its column first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -25,6 +25,8 @@ class MatcherBatch:
     """
 
     def __init__(self, matchers: Sequence[Matcher]) -> None:
+        if not isinstance(matchers, Iterable):
+            raise ValueError(f"`matchers` is {matchers!r}; give a sequence of lk.Matcher objects")
         self.matchers = tuple(matchers)
         for place, matcher in enumerate(self.matchers):
             if not isinstance(matcher, Matcher):

@@ -10,7 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitkit.grammar.heap import TABLE_BYTES, Heap
-from logitkit.grammar.machine import Budget, Call, Expansion, Key, Machine, Move, Step
+from logitkit.grammar.machine import (
+    Budget,
+    Call,
+    Expansion,
+    Key,
+    Machine,
+    Move,
+    Step,
+    check_time,
+)
 from logitkit.grammar.memory import (
     ADD,
     CALL,
@@ -69,22 +78,25 @@ class Program:
         """The id of a key."""
         state = self.states.get(key)
         if state is None:
-            state = self.states[key] = self._heap.new_state(self.owner)
+            state = self._heap.new_state(self.owner)
             self.keys[state] = key
+            self.states[key] = state
         return state
 
     def _site(self, key: Key) -> int:
         site = self.sites.get(key)
         if site is None:
-            site = self.sites[key] = self._heap.new_site(self.owner)
+            site = self._heap.new_site(self.owner)
             self.site_keys[site] = key
+            self.sites[key] = site
         return site
 
     def _tag(self, key: Key) -> int:
         tag = self.tags.get(key)
         if tag is None:
-            tag = self.tags[key] = len(self.tag_keys)
+            tag = len(self.tag_keys)
             self.tag_keys.append(key)
+            self.tags[key] = tag
         return tag
 
     def _code(self, move: Move) -> int:
@@ -110,6 +122,7 @@ class Program:
             self._request, self._spent = self._heap.requests, 0.0
         began = time.thread_time()
         with self.budget.running(self._spent):
+            check_time()
             try:
                 return ask(*args, **kwargs)
             finally:
@@ -134,8 +147,7 @@ class Program:
             for text, move in controls
             for token in self._control_ids.get(text, ())
         ]
-        row = heap.table[state]
-        row[:] = DEAD
+        row = np.full(256, DEAD, np.int32)
         for low, end, code in codes:
             row[low:end] = code
         flags = slices | (FINAL if final else 0) | (CONTROLS if taken else 0)
@@ -146,6 +158,7 @@ class Program:
             for token, code in taken:
                 heap.put(state * 8 + CONTROL, token, 0, code, 0, self.owner)
         heap.states[state, FLAGS] = flags
+        heap.table[state] = row  # at once, as an interrupt must not leave half of it
         heap.states[state, LIMIT] = NO_LIMIT if limit is None else max(limit, 0)
         self.expanded += 1
 

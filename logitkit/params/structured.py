@@ -19,6 +19,7 @@ from logitkit.grammar import (
     Vocabulary,
     compile_grammar,
 )
+from logitkit.grammar.compile import check_schema
 from logitkit.grammar.spec import Spec
 from logitkit.params.checks import Check
 
@@ -39,17 +40,22 @@ _CONTENT = {
 
 
 def spec(name: str) -> Check:
-    """A check for the field `name`: None, its spec, or what its spec is made from."""
+    """A check for the field `name`: None, its spec, or what its spec is made from.
+
+    What is wrong with a value whatever the vocabulary is an error here, except for formats of a
+    structural tag and for schemas that take long to read: those are told by `compiled`.
+    """
     kind: Any = KINDS[name]
 
     def check(value: Any) -> Spec | None:
-        if value is None or isinstance(value, kind):
-            found: Spec | None = value
-            return found
-        if isinstance(value, Spec):
+        if value is None:
+            return None
+        if isinstance(value, Spec) and not isinstance(value, kind):
             other = next(field for field, owner in KINDS.items() if isinstance(value, owner))
             raise ValueError(f"a {type(value).__name__} belongs into the field `{other}`")
-        made: Spec = kind(value)
+        made: Spec = value if isinstance(value, Spec) else kind(value)
+        if isinstance(made, JsonSchema):
+            check_schema(made)
         return made
 
     return check

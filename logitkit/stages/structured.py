@@ -92,9 +92,21 @@ class Grammar(BuiltinStage):
         shown = dataclasses.replace(rows, columns={**rows.columns, **self.op_args(rows)})
         return reference.RULES["grammar"](logits, shown)
 
-    def reason(self, rows: Rows) -> str:
+    def reason(self, row: Rows, before: Sequence[tuple[Stage, Tensor]] = ()) -> str:
         assert self._engine is not None
-        return self._engine.reason(rows.state(self), rows)
+        found = self._engine.reason(row.state(self), row)
+        if found is not None:
+            return found
+        allowed = self.apply(torch.zeros(1, row.vocab_size, device=row.slot.device), row) == 0
+        masking = [_with_field(stage) for stage, masked in before if (masked & allowed).any()]
+        by = f", by {' and '.join(masking)}" if masking else ", by the model's own logits"
+        ids = allowed[0].nonzero().flatten().tolist()
+        if not ids:
+            return "the grammar allows no token there"
+        told = f"all tokens that the grammar allows ({_some(ids)}) were masked before{by}"
+        if set(ids) <= set(self._engine.eos_token_ids):
+            told += "; the text is complete, and only eos may follow: do not forbid it there"
+        return told
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         name, _ = asked(self) or ("regex", None)
@@ -172,9 +184,13 @@ class _Host:
                 kept[r] = _DEAD
         return kept
 
-    def reason(self, state: Tensor, rows: Rows) -> str:
+    def reason(self, state: Tensor, rows: Rows) -> str | None:
         failed = next((self._failures[s] for s in rows.slot.tolist() if s in self._failures), None)
         return failed or _reason(bool((state[:, 0] == DEAD).any()))
+
+    @property
+    def eos_token_ids(self) -> tuple[int, ...]:
+        return self._arena.eos_token_ids
 
 
 class _Table:
@@ -245,8 +261,12 @@ class _Table:
         columns = rows.columns
         return {"mask_rows": columns["grammar_rows"], "mask_row": columns["grammar_row"][state]}
 
-    def reason(self, state: Tensor, rows: Rows) -> str:
+    def reason(self, state: Tensor, rows: Rows) -> str | None:
         return _reason(bool((state < 0).any()))
+
+    @property
+    def eos_token_ids(self) -> tuple[int, ...]:
+        return tuple(self.columns["grammar_eos"].tolist())
 
 
 def _table_and_rows(grammar: CompiledGrammar) -> tuple[Table, Tensor] | None:
@@ -265,10 +285,21 @@ def _arena(grammars: Sequence[CompiledGrammar | None]) -> Arena:
     return first
 
 
-def _reason(is_dead: bool) -> str:
-    if is_dead:
-        return "the grammar does not allow a token before it"
-    return "all tokens that the grammar allows were masked before"
+def _reason(is_dead: bool) -> str | None:
+    return "the grammar does not allow a token before it" if is_dead else None
+
+
+def _with_field(stage: Stage) -> str:
+    """A stage and the field of the request that it serves."""
+    fields = dataclasses.fields(stage)
+    return type(stage).__name__ + (f" (`{fields[0].name}`)" if fields else "")
+
+
+def _some(ids: Sequence[int]) -> str:
+    shown = ", ".join(map(str, ids[:4]))
+    if len(ids) == 1:
+        return f"token {shown}"
+    return f"tokens {shown}" + (f" and {len(ids) - 4} more" if len(ids) > 4 else "")
 
 
 def _numpy(values: Tensor) -> Longs:

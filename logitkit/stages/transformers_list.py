@@ -8,6 +8,7 @@ from dataclasses import InitVar, dataclass
 import torch
 from torch import Tensor
 
+from logitkit.ops import reference
 from logitkit.params import SamplingParams
 from logitkit.rows import Rows
 from logitkit.stage import Stage
@@ -63,6 +64,19 @@ class TransformersList(Stage):
             out[index] = call.run(full, here, num_new)[here.slot]
             reached &= ~_behind_a_masked_token(out[index], here, rows)
         return out
+
+    def culprit(self, logits: Tensor, row: Rows) -> str:
+        """Which processor makes NaN or +inf out of a row's logits [1, V]; "" if none does now."""
+        call: _Call = self.__dict__["_call"]
+        scores = logits.new_zeros(len(call.slots), logits.shape[-1])
+        scores[row.slot] = logits
+        num_new = int(row.num_generated)
+        for processor in call.processors:
+            alone = _Call((processor,), call.prompts, call.pad)
+            scores = alone.run(scores, row, num_new)
+            if bool(reference.unusable(scores[row.slot])):
+                return f"the processor {type(processor).__name__} returned them"
+        return ""
 
 
 def _behind_a_masked_token(logits: Tensor, here: Rows, rows: Rows) -> Tensor:

@@ -17,9 +17,7 @@ HORIZON = 20
 
 
 def context(alphabet: tuple[bool, ...] = ALL_BYTES, horizon: int = HORIZON) -> Context:
-    budget = Budget()
-    budget.start()
-    return Context(horizon, alphabet, budget)
+    return Context(horizon, alphabet, Budget())
 
 
 @dataclass

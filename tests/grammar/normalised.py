@@ -21,8 +21,8 @@ from logitkit.grammar.spec import JsonSchema
 def form(schema: Any, seconds: float = 2.0, **options: Any) -> NormalForm:
     """The normal form of a schema, in at most so many seconds."""
     budget = Budget(seconds=seconds)
-    budget.start()
-    return normalise(JsonSchema(schema, **options), budget)
+    with budget.running():
+        return normalise(JsonSchema(schema, **options), budget)
 
 
 def read(text: str) -> Any:

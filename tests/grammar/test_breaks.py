@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import importlib
 import itertools
 import json
+import os
+import sys
 import time
 from random import Random
+from types import FrameType
 from typing import Any
 
+import numpy as np
 import pytest
-from toy import SlowMachine
+from toy import SlowMachine, ToyVocabulary, toy_vocabulary
+from toy_machines import words
 
 from logitkit.errors import GrammarError
 from logitkit.grammar import json_schema
+from logitkit.grammar.arena import Arena
+from logitkit.grammar.compile import BUILDERS
 from logitkit.grammar.json_schema import types as t
 from logitkit.grammar.json_schema.arrays import ArrayPlan
 from logitkit.grammar.machine import Budget, Context
-from logitkit.grammar.spec import JsonSchema
+from logitkit.grammar.matcher import CompiledGrammar, Matcher
+from logitkit.grammar.spec import Ebnf, JsonSchema, Spec, StructuralTag
 
 
 def machine(schema: Any, seconds: float = 10.0) -> SlowMachine:
     budget = Budget(seconds=seconds)
-    budget.start()
-    return SlowMachine(json_schema.build(JsonSchema(schema), Context(16, (True,) * 256, budget)))
+    context = Context(16, (True,) * 256, budget)
+    with budget.running():
+        return SlowMachine(json_schema.build(JsonSchema(schema), context))
 
 
 NUMBERS = (
@@ -143,3 +155,132 @@ def test_a_bomb_is_read_or_refused_in_time(name: str) -> None:
     except GrammarError as error:
         assert "seconds" in str(error)
     assert time.process_time() - start < 5
+
+
+INTERRUPTED: dict[str, Spec] = {
+    "members": JsonSchema(
+        {
+            "type": "object",
+            "properties": {
+                "a": {"type": "array", "items": {"type": "integer", "maximum": 30}, "maxItems": 3},
+                "b": {"anyOf": [{"enum": ["x", [1], {"k": 2}]}, {"$ref": "#"}]},
+            },
+            "patternProperties": {"^z": {"type": "boolean"}},
+            "required": ["a"],
+        }
+    ),
+    "ebnf": Ebnf('root ::= "(" root* ")" | word "}"\nword ::= [a-c]{1,30} | word ","'),
+    "tag": StructuralTag(
+        {
+            "format": {
+                "type": "triggered_tags",
+                "triggers": ["<"],
+                "tags": [
+                    {
+                        "begin": "<tool_call>",
+                        "content": {"type": "json_schema", "json_schema": {"type": "array"}},
+                        "end": "</tool_call>",
+                    },
+                ],
+            }
+        }
+    ),
+}
+TEXTS = {
+    "members": '{"a": [1, 12], "b": {"a": [30], "b": [1]}, "z": true}',
+    "ebnf": "((ab,,}c}())())",
+    "tag": "a b <tool_call>[[1],",
+}
+
+
+class Interrupts:
+    """Raises in the `n`-th line of the grammars' own code that runs inside `with`; with `only`
+    in that of one function."""
+
+    def __init__(self, n: int, only: str = "") -> None:
+        self.left, self.only = n, only
+
+    def __enter__(self) -> Interrupts:
+        sys.settrace(self._trace)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+
+    def _trace(self, frame: FrameType, event: str, _: object) -> Any:
+        if f"{os.sep}grammar{os.sep}" not in frame.f_code.co_filename:
+            return None
+        if event == "line" and self.only in ("", frame.f_code.co_name):
+            self.left -= 1
+            if not self.left:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return self._trace
+
+
+def row(matcher: Matcher) -> set[int]:
+    bits = np.unpackbits(matcher.mask().numpy().view(np.uint8), bitorder="little")
+    return set(np.flatnonzero(bits).tolist())
+
+
+def read(grammar: CompiledGrammar, tokens: list[int]) -> list[set[int]]:
+    """The masks along a text."""
+    matcher = grammar.matcher()
+    masks = [row(matcher)]
+    for token in tokens:
+        assert matcher.accept(token), token
+        masks.append(row(matcher))
+    return masks
+
+
+@pytest.mark.parametrize("name", INTERRUPTED)
+def test_an_interrupt_leaves_the_grammar_as_good_as_new(name: str) -> None:
+    vocabulary = toy_vocabulary()
+    tokens = vocabulary.tokenize(TEXTS[name].encode())
+    budget = Budget()
+    machine_of = functools.partial(
+        importlib.import_module(BUILDERS[type(INTERRUPTED[name])][0]).build,
+        INTERRUPTED[name],
+    )
+
+    def compiled() -> CompiledGrammar:
+        return CompiledGrammar(machine_of(vocabulary.context(budget)), vocabulary, budget)
+
+    wanted = read(compiled(), tokens)
+    random, interrupted = Random(name), 0
+    for _ in range(40):
+        grammar = compiled()
+        with contextlib.suppress(KeyboardInterrupt), Interrupts(random.randint(1, 4000)):
+            read(grammar, tokens)
+            interrupted -= 1
+        interrupted += 1
+        assert read(grammar, tokens) == wanted
+    assert interrupted > 10
+
+
+def test_an_interrupt_while_rows_move_to_a_new_store_reads_no_wrong_row() -> None:
+    texts = [f"{i:03d}".encode() for i in Random(0).sample(range(1000), 300)]
+    vocabulary = ToyVocabulary([b"", *(bytes([48 + i]) for i in range(10)), *texts])
+    machine = words(*texts)
+    slow, random, interrupted = SlowMachine(machine), Random(1), 0
+    arena = Arena(vocabulary, row_bytes=0)  # room for 64 rows
+    start = arena.start(arena.add(machine, Budget()))
+    at = [b"", *{text[:n] for text in texts for n in (1, 2)}]
+    rows = [start[None]]
+    for prefix in at[1:]:
+        row = start[None]
+        for byte in prefix:
+            row = arena.advance(row, np.array([byte - 47]))
+        rows.append(row)
+    wanted = [slow.allowed(slow.run(prefix) or slow.start, vocabulary) for prefix in at]
+    for _ in range(150):
+        for i in random.sample(range(len(at)), 70):
+            try:
+                with Interrupts(1 + random.randrange(40), only="_renew_store"):
+                    arena.masks(rows[i])
+            except KeyboardInterrupt:
+                interrupted += 1
+            store, ids = arena.masks(rows[i])
+            bits = np.unpackbits(store.data[ids[0]].view(np.uint8), bitorder="little")
+            assert set(np.flatnonzero(bits).tolist()) == wanted[i]
+    assert interrupted > 10

@@ -33,7 +33,7 @@ GIVEN: list[tuple[str, Any, Any]] = [
     ("json_schema", lk.JsonSchema({}, whitespace=2), lk.JsonSchema({}, whitespace=2)),
     ("regex", "a+", lk.Regex("a+")),
     ("regex", lk.Regex("a+", dialect="ecma"), lk.Regex("a+", dialect="ecma")),
-    ("ebnf", "root ::= 'a'", lk.Ebnf("root ::= 'a'")),
+    ("ebnf", 'root ::= "a"', lk.Ebnf('root ::= "a"')),
     ("choice", ["a", "b"], lk.Choice(("a", "b"))),
     ("choice", ("a", "b"), lk.Choice(["a", "b"])),
     ("structural_tag", TAG, lk.StructuralTag(TAG)),

@@ -250,8 +250,8 @@ def test_drafts_that_the_grammar_refuses_are_dropped_without_an_error() -> None:
 
 def test_a_grammar_that_does_not_compile_is_refused_before_the_first_forward() -> None:
     with pytest.raises(lk.GrammarError, match="`regex`"):
-        written([SamplingParams(regex="(a")], rows=1)
-    pipe = lk.LogitsPipeline(SamplingParams(regex="(a"), tokenizer=tokenizer())
+        written([SamplingParams(regex="(?=a)b")], rows=1)
+    pipe = lk.LogitsPipeline(SamplingParams(regex="(?=a)b"), tokenizer=tokenizer())
     with pytest.raises(lk.GrammarError, match="`regex`"):
         pipe.sample(IDS[:1], torch.zeros(1, VOCAB))
 

@@ -59,8 +59,9 @@ class EarleyMachine:
         key = tuple(sorted(items))
         number = self._numbers.get(key)
         if number is None:
-            number = self._numbers[key] = len(self.sets)
+            number = len(self.sets)
             self.sets.append(key)
+            self._numbers[key] = number
         return number
 
     def expand(self, key: Key) -> Expansion:

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from logitkit.grammar.ebnf import utf8
-from logitkit.grammar.machine import Budget, Machine
+from logitkit.grammar.machine import Budget, Machine, check_time
 from logitkit.grammar.strings.charset import CharSet
 
 

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, NoReturn
 
 from logitkit.errors import GrammarError
 from logitkit.grammar.ebnf.escapes import read_code_point
-from logitkit.grammar.machine import Budget
+from logitkit.grammar.machine import Budget, check_time
 from logitkit.grammar.strings.charset import ALL, CharSet
 
 

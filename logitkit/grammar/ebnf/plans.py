@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from logitkit.grammar.ebnf.tables import OWN, Tables
+from logitkit.grammar.machine import check_time
 
 # (source, node): the item that goes on at `node` with the return of `source`, which is the place of
 # an item in the state or, after those, the place of an entered rule.
@@ -52,6 +53,7 @@ class Plans:
 
         entered = []
         for rule in rules:
+            check_time()
             waits = [
                 (source(index, owner), node)
                 for index, closure in enumerate(closures)
@@ -92,6 +94,7 @@ def _cells(
     active: dict[Target, int] = {}
     previous = 0
     for edge in sorted({*opens, *closes}):
+        check_time()
         if active:
             group = groups.setdefault(tuple(sorted(active)), len(groups))
             if cells and cells[-1][1] == previous - 1 and cells[-1][2] == group:

@@ -7,6 +7,7 @@ from itertools import islice, product
 
 from logitkit.grammar.ebnf.plans import Entered, Plan, Plans
 from logitkit.grammar.ebnf.tables import Tables
+from logitkit.grammar.machine import check_time
 
 Item = tuple[int, int]  # (node, return); (-1, TOP or a caller) says that this return was reached
 Items = tuple[Item, ...]
@@ -15,6 +16,7 @@ TOP = 0
 CALLERS = 4  # returns 1 to CALLERS stand for callers that the engine's stack knows
 _SELF = -2
 _TRIES = 16
+_CHECKED_EVERY = 64  # steps between two looks at the clock
 
 
 class Returns:
@@ -42,6 +44,8 @@ class Returns:
             if item in seen:
                 continue
             seen.add(item)
+            if not len(seen) % _CHECKED_EVERY:
+                check_time()
             node, ret = item
             if node < 0:
                 kept.add(item)
@@ -81,29 +85,36 @@ class Returns:
         return ret
 
     def _add(self, rule: int, origins: Items, content: Items) -> int:
+        ret = len(self.items)
+        self._made[ret:] = [(rule, origins)]  # an interrupt may have left one without a number
         self.items.append(content)
-        self._made.append((rule, origins))
-        return len(self.items) - 1
+        return ret
 
     def _knot(self, items: Items, knot: Sequence[Entered], returns: list[int]) -> None:
         """Append the returns of rules that are left recursive through each other."""
         origins = [tuple(items[i] for i in entered.origins) for entered in knot]
         keys = [(entered.rule, origin) for entered, origin in zip(knot, origins, strict=True)]
         fresh: list[int] = []
-        for key in keys:
-            if key not in self._left:
-                self._left[key] = self._add(*key, ())
-                fresh.append(self._left[key])
-            returns.append(self._left[key])
-        if not fresh:
-            return
-        for key, entered in zip(keys, knot, strict=True):
-            if self._left[key] in fresh:
-                raw = tuple((node, returns[source]) for source, node in entered.waits)
-                self.items[self._left[key]] = raw
-        for ret in fresh:
-            self.items[ret] = tuple(self.reduce(self.items[ret]))
-        merged = self._merge(fresh)
+        try:
+            for key in keys:
+                if key not in self._left:
+                    fresh.append(self._add(*key, ()))
+                    self._left[key] = fresh[-1]
+                returns.append(self._left[key])
+            if not fresh:
+                return
+            for key, entered in zip(keys, knot, strict=True):
+                if self._left[key] in fresh:
+                    raw = tuple((node, returns[source]) for source, node in entered.waits)
+                    self.items[self._left[key]] = raw
+            for ret in fresh:
+                self.items[ret] = tuple(self.reduce(self.items[ret]))
+            merged = self._merge(fresh)
+        except BaseException:
+            for key in keys:
+                if self._left.get(key) in fresh:
+                    del self._left[key]  # to be made anew when somebody asks again
+            raise
         for key in keys:
             self._left[key] = merged.get(self._left[key], self._left[key])
         returns[len(returns) - len(knot) :] = [self._left[key] for key in keys]

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from logitkit.grammar.ebnf.components import components
 from logitkit.grammar.ebnf.graph import Graph
 from logitkit.grammar.ebnf.productive import finishing, reading
-from logitkit.grammar.machine import Call, Context, Expansion, Key, Move, Step
+from logitkit.grammar.machine import Call, Context, Expansion, Key, Move, Step, check_time
 
 OWN = -1
 
@@ -112,6 +112,7 @@ class Tables:
         seen = {(node, OWN)}
         work = [(node, OWN)]
         while work:
+            check_time()
             at, owner = work.pop()
             following = self._visit(closure, at, owner)
             for pair in following:
@@ -192,12 +193,14 @@ class Tables:
             at = at._replace(key=key, counter=counter)
         node = self._numbers.get(at)
         if node is None:
-            node = self._numbers[at] = self._static + len(self._numbers)
-            self.embedded[node] = at
+            node = self._static + len(self._numbers)
             expansion = self._expand(at.machine, at.key)
             ends = expansion.final and not at.stack
-            self.final.append(ends and self.final[at.after])
-            self.reads.append(bool(expansion.moves) or (ends and self.reads[at.after]))
+            # Numbered last, as whatever is raised on the way may leave an entry without a number.
+            self.final[node:] = [ends and self.final[at.after]]
+            self.reads[node:] = [bool(expansion.moves) or (ends and self.reads[at.after])]
+            self.embedded[node] = at
+            self._numbers[at] = node
         return node
 
     def _visit_embedded(self, closure: Closure, node: int, owner: int) -> list[tuple[int, int]]:

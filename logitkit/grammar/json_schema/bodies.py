@@ -39,8 +39,10 @@ class Bodies:
     def id(self, languages: Languages, canonical: bool) -> int:
         found = self._ids.get((languages, canonical))
         if found is None:
-            found = self._ids[languages, canonical] = len(self._bodies)
-            self._bodies.append(self._make(languages, canonical))
+            body = self._make(languages, canonical)
+            found = len(self._bodies)
+            self._bodies.append(body)
+            self._ids[languages, canonical] = found
         return found
 
     def value(self, languages: Languages) -> int:

@@ -88,6 +88,9 @@ class Compiler(Reader):
         schema = place.value
         if not isinstance(schema, dict):
             raise GrammarError(f"a schema is an object, not {short(schema)}", place.pointer)
+        for name in ("$defs", "definitions"):
+            if name in schema and not isinstance(schema[name], dict):
+                wrong(place, name, "must be an object whose members are schemas")
         if "$ref" in schema and self.draft <= Draft.DRAFT_7 and "$ref" not in self.lenient:
             return Alias(self._reference(place))
         families = self._families(place, schema)

@@ -19,7 +19,7 @@ from logitkit.grammar.json_schema.drafts import draft_of
 from logitkit.grammar.json_schema.keywords import KEYWORDS, Compiler
 from logitkit.grammar.json_schema.merge_scalar import few_numbers
 from logitkit.grammar.json_schema.normalise_array import refuse_contains
-from logitkit.grammar.json_schema.normalise_blame import blame
+from logitkit.grammar.json_schema.normalise_blame import blame, no_value
 from logitkit.grammar.json_schema.normalise_empty import Emptiness
 from logitkit.grammar.json_schema.normalise_expressions import Leaf
 from logitkit.grammar.json_schema.normalise_object import (
@@ -41,7 +41,7 @@ from logitkit.grammar.json_schema.types import (
     Object,
     Type,
 )
-from logitkit.grammar.machine import Budget
+from logitkit.grammar.machine import Budget, check_time
 from logitkit.grammar.spec import JsonSchema
 
 _MAX_UNIQUE = 12
@@ -82,6 +82,7 @@ class NormalForm:
         draft = draft_of(schema if isinstance(schema, dict) else {}, "#", lenient)
         document = Document(schema, draft)
         compiler = Compiler(document, lenient, spec.strict_formats, budget)
+        self._document = document
         self._nodes = compiler.nodes
         self._budget = budget
         self._emptiness = Emptiness(self._nodes)
@@ -125,9 +126,13 @@ class NormalForm:
             seen.add(node)
             check_time()
             for item in self.alternatives(node):
-                pending += self._inside(item)
+                try:
+                    pending += self._inside(item)
+                except GrammarError as error:
+                    raise self._placed(error, node) from None
         if self.is_empty(self.root):
-            raise GrammarError("no value fits the schema: its keywords contradict each other", "#")
+            lenient = frozenset(self.options.lenient)
+            raise no_value(self._document, lenient, self._nodes, self.is_empty)
 
     def refuse_circle(self, node: Node) -> None:
         """Raise GrammarError: `node` is made of itself."""

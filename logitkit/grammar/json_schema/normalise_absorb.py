@@ -14,6 +14,7 @@ from math import prod
 from logitkit.grammar.json_schema.normalise_expressions import And
 from logitkit.grammar.json_schema.normalise_nodes import Nodes
 from logitkit.grammar.json_schema.types import ANYTHING, NEVER, Node, Object, Type
+from logitkit.grammar.machine import check_time
 
 _WORTHWHILE = range(4, 400)  # numbers of objects among which redundant ones are looked for
 

@@ -29,6 +29,7 @@ from logitkit.grammar.json_schema.types import (
     String,
     Type,
 )
+from logitkit.grammar.machine import check_time
 from logitkit.grammar.strings import ANY, is_empty
 
 _MAX_QUESTIONS = 4  # emptiness asked while unions are being made, within each other

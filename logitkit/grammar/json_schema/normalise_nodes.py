@@ -26,7 +26,7 @@ from logitkit.grammar.json_schema.normalise_expressions import (
 )
 from logitkit.grammar.json_schema.references import Place
 from logitkit.grammar.json_schema.types import ANYTHING, NEVER, Array, Literal, Node, Object
-from logitkit.grammar.machine import Budget
+from logitkit.grammar.machine import Budget, check_time
 from logitkit.grammar.strings import Language
 
 
@@ -52,8 +52,9 @@ class Nodes:
         key = expression if identity is None else identity
         node = self._known.get(key)
         if node is None:
-            node = self._known[key] = len(self._expressions)
+            node = len(self._expressions)
             self._expressions.append(expression)
+            self._known[key] = node
             if node % 64 == 0:
                 check_time()
             if node > self.budget.states:

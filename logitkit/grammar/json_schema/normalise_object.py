@@ -16,6 +16,7 @@ from logitkit.grammar import strings
 from logitkit.grammar.json_schema.merge_object import undeclared
 from logitkit.grammar.json_schema.normalise_nodes import Nodes
 from logitkit.grammar.json_schema.types import NEVER, Node, Object
+from logitkit.grammar.machine import check_time
 from logitkit.grammar.strings.language import Words
 
 Dead = Callable[[Node], bool]
@@ -145,6 +146,13 @@ def regions(nodes: Nodes, obj: Object) -> list[Region]:
         keys = ~declared if keys == strings.ANY else keys - declared
     if not obj.patterns:
         return [(frozenset(), keys)] if obj.names is None or not strings.is_empty(keys) else []
+    try:
+        return _regions(keys, obj)
+    except GrammarError as error:
+        raise GrammarError(f"`patternProperties`: {error}", error.where) from None
+
+
+def _regions(keys: strings.Language, obj: Object) -> list[Region]:
     found: list[Region] = [(frozenset(), keys)]
     for index, (language, _) in enumerate(obj.patterns):
         split: list[Region] = []
@@ -161,7 +169,7 @@ def regions(nodes: Nodes, obj: Object) -> list[Region]:
         found = split
         if len(found) > _MAX_REGIONS:
             raise GrammarError(
-                f"`patternProperties` overlap in more than {_MAX_REGIONS} ways; use fewer patterns"
+                f"the patterns overlap in more than {_MAX_REGIONS} ways; use fewer patterns"
             )
     return found
 

@@ -30,6 +30,7 @@ from logitkit.grammar.json_schema.types import (
     String,
     Type,
 )
+from logitkit.grammar.machine import check_time
 
 MAX_PRODUCT = 1_000  # alternatives of a conjunction, before redundant ones are dropped
 MAX_UNION = 20_000  # alternatives of a union

@@ -26,9 +26,10 @@ class Scalars:
     def _intern(self, position: Position) -> int:
         found = self._ids.get(position)
         if found is None:
-            found = self._ids[position] = len(self._positions)
+            found = len(self._positions)
+            self._moves += [None] * (found + 1 - len(self._moves))
             self._positions.append(position)
-            self._moves.append(None)
+            self._ids[position] = found
         return found
 
     def literal(self, text: str) -> int:

@@ -171,13 +171,15 @@ class Shapes:
     def _object(self, obj: Object) -> int:
         index = self._object_ids.get(obj)
         if index is None:
-            index = self._object_ids[obj] = len(self.objects)
+            index = len(self.objects)
             self.objects.append(ObjectPlan(obj, index, self))
+            self._object_ids[obj] = index
         return index
 
     def _array(self, array: Array) -> int:
         index = self._array_ids.get(array)
         if index is None:
-            index = self._array_ids[array] = len(self.arrays)
+            index = len(self.arrays)
             self.arrays.append(ArrayPlan(array, self))
+            self._array_ids[array] = index
         return index

@@ -35,7 +35,11 @@ T = TypeVar("T")
 
 
 class Interned(Generic[T]):
-    """Values as small integers."""
+    """Values as small integers.
+
+    Here and wherever the grammars number things a number is given away last: whatever is raised on
+    the way (an interrupt, a budget) leaves no number behind that would mean something else later.
+    """
 
     def __init__(self) -> None:
         self.values: list[T] = []
@@ -44,8 +48,9 @@ class Interned(Generic[T]):
     def id(self, value: T) -> int:
         found = self._ids.get(value)
         if found is None:
-            found = self._ids[value] = len(self.values)
+            found = len(self.values)
             self.values.append(value)
+            self._ids[value] = found
         return found
 
     def __getitem__(self, index: int) -> T:

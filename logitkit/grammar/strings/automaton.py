@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from logitkit.grammar.machine import check_time
 from logitkit.grammar.strings.charset import CharSet, Partition
 from logitkit.grammar.strings.completions import Completions
 from logitkit.grammar.strings.language import NONE, Language
@@ -78,6 +79,7 @@ class Automaton:
             masks = self.masks
             merged: dict[State, int] = {}
             for block in self.completions.blocks(state):
+                check_time()
                 bit = block & -block
                 after = self._prune(tuple([part.derive(masks, bit) for part in state]))
                 merged[after] = merged.get(after, 0) | block
@@ -187,6 +189,7 @@ class Automaton:
         assert room is not None
         found: list[tuple[int, State, bool]] = []
         for block in self.completions.blocks((*state, *turned)):
+            check_time()
             bit = block & -block
             now = tuple([part.derive(self.masks, bit) for part in state])
             later = tuple([part.derive(self.masks, bit) for part in turned])
@@ -215,6 +218,7 @@ class Automaton:
         for length in range(LONGEST_PROOF):
             following: list[tuple[Language, Language]] = []
             for now, later in pairs:
+                check_time()
                 if self._settled(now, later):
                     return length
                 for block in self.completions.blocks((now, later)):

@@ -18,9 +18,11 @@ from logitkit.grammar.machine import (
     Move,
     Return,
     Step,
+    check_time,
 )
 from logitkit.grammar.strings.automaton import Automaton, Place
 from logitkit.grammar.strings.charset import LAST, CharSet, chars
+from logitkit.grammar.strings.decide import is_empty
 from logitkit.grammar.strings.language import NONE, Language
 from logitkit.grammar.strings.make import pattern
 from logitkit.grammar.strings.parse import Dialect
@@ -113,6 +115,7 @@ class Bytes:
         if found is None:
             spans: list[tuple[int, int, int]] = []
             for low, high, bit in self.automaton.segments:
+                check_time()
                 for slot, mask in enumerate(masks):
                     if mask & bit:
                         if spans and spans[-1][1] + 1 == low and spans[-1][2] == slot:
@@ -196,7 +199,7 @@ class RegexMachine:
         self._bytes = Bytes((language,), context, "raw")
         self.start: Key = self._bytes.start
         if self._bytes.start.state[0] is NONE:
-            raise GrammarError("the regex matches no text that the vocabulary can spell")
+            raise GrammarError(_why_empty(language))
 
     def expand(self, key: Key) -> Expansion:
         assert isinstance(key, Place | Middle)
@@ -235,6 +238,20 @@ def build_regex(spec: RegexSpec, context: Context) -> RegexMachine:
     nesting = context.budget.nesting
     language = pattern(spec.pattern, dialect=spec.dialect, search=False, nesting=nesting)
     return RegexMachine(language, context)
+
+
+def _why_empty(language: Language) -> str:
+    """What to say of a regex whose texts are all out of reach."""
+    try:
+        nothing = is_empty(language)
+    except GrammarError:  # too large to tell
+        nothing = False
+    if nothing:
+        return "the regex matches no text at all: its parts contradict each other"
+    return (
+        "the regex matches no text that the vocabulary can spell: every match holds a character "
+        "with bytes that are in no token"
+    )
 
 
 def _first_byte(move: tuple[int, int, Move]) -> int:

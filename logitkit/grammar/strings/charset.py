@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from weakref import WeakValueDictionary
 
+from logitkit.grammar.machine import check_time
+
 Ranges = tuple[tuple[int, int], ...]
 
 LAST = 0x10FFFF
@@ -157,6 +159,7 @@ class Partition:
         self.full = (1 << len(classes)) - 1
         masks = [0] * len(distinct)
         for members, bit in classes.items():
+            check_time()
             while members:
                 lowest = members & -members
                 masks[lowest.bit_length() - 1] |= bit

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 
 from logitkit.errors import GrammarError
+from logitkit.grammar.machine import check_time, is_timed
 from logitkit.grammar.strings.charset import CharSet, Partition
 from logitkit.grammar.strings.language import (
     ANY,
@@ -25,7 +26,7 @@ from logitkit.grammar.strings.language import (
 from logitkit.grammar.strings.match import Match
 from logitkit.grammar.strings.program import Program
 
-MOST_STEPS = 100_000  # steps that one question may take
+MOST_STEPS = 100_000  # steps that one question may take where no budget limits its time
 MOST_WORDS = 4  # completions that are kept
 MOST_PIECES = 1_000  # of one intersection
 
@@ -46,6 +47,7 @@ class Completions:
         masks = self.masks
         blocks = [self.spelled] if self.spelled else []
         for mask in {masks[charset] for part in parts for charset in part.first()}:
+            check_time()
             rest = mask & self.spelled
             at = 0
             while rest:
@@ -115,6 +117,7 @@ class Completions:
         while heap:
             part = heappop(heap)[2]
             for bit, after in self._onward(part):
+                check_time()
                 known = self._live.get(after)
                 if after in parents or known is False:
                     continue
@@ -125,7 +128,7 @@ class Completions:
                 heappush(heap, (after.distance(), len(parents), after))
                 steps += after.size()
             steps += part.size()
-            if steps > MOST_STEPS:
+            if steps > MOST_STEPS and not is_timed():
                 raise GrammarError(
                     f"whether a string can still be completed takes more than {MOST_STEPS} steps "
                     f"to decide; simplify the pattern or the bounds"

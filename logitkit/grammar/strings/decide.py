@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from interegular.fsm import FSM, Alphabet, TransitionKey
 
+from logitkit.grammar.machine import check_time
 from logitkit.grammar.strings.charset import ALL, Partition
 from logitkit.grammar.strings.completions import Completions
 from logitkit.grammar.strings.language import (
@@ -79,6 +80,7 @@ def _small(completions: Completions, a: Language, classes: int) -> FSM | None:
     numbers = {a: 1}
     table: dict[int, dict[int, int]] = {}
     for state in (queue := [a]):
+        check_time()
         row: dict[int, int] = {}
         for block, after in completions.after(state):
             if after is NONE:

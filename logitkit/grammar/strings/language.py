@@ -15,6 +15,7 @@ from itertools import product
 from math import prod
 
 from logitkit.errors import GrammarError
+from logitkit.grammar.machine import check_time
 from logitkit.grammar.strings.charset import CharSet, PointMasks, single
 
 MOST_DEPTH = 50  # And, Or and Not inside one another
@@ -415,6 +416,7 @@ def matches(a: Language, text: str) -> bool:
     """Whether `text` is in `a`. A text with lone surrogates is in no language."""
     if _has_surrogate(text):
         return False
+    check_time()
     seen: dict[str, PointMasks] = {}
     for char in text:
         masks = seen.get(char)

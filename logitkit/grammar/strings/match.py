@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from logitkit.grammar.machine import check_time
 from logitkit.grammar.strings.charset import ALL, CharSet
 from logitkit.grammar.strings.language import (
     ANY,
@@ -33,6 +34,7 @@ from logitkit.grammar.strings.syntax import (
 )
 
 TANGLED_COST = 50  # a step past assertions costs as much as so many others
+CHECKED_EVERY = 64  # steps between two looks at the clock
 NO_LOOKS = frozenset[Language]()
 
 Before = tuple[Masks, int] | None  # the character before; None at the start
@@ -72,7 +74,11 @@ class _Walk:
     def run(self, *conts: Cont | None) -> None:
         self.seen: set[tuple[Cont | None, bool, frozenset[Language]]] = set()
         self.stack = [(cont, False, NO_LOOKS) for cont in conts]
+        steps = 0
         while self.stack:
+            steps += 1
+            if not steps % CHECKED_EVERY:
+                check_time()
             entry = self.stack.pop()
             if entry not in self.seen:
                 self.seen.add(entry)
@@ -226,6 +232,8 @@ class Match(Language):
         for rest in onward:
             more, ends = _closed(program, rest)
             items += more
+            if len(more) > CHECKED_EVERY:
+                check_time()
             final = final or ends
         return settle(program, items, final)
 

@@ -69,7 +69,11 @@ class Parser:
         self.lazy = 0
         self.stack = [Frame("", 0, Flags(ecma=dialect == "ecma"))]
         if len(text) > LONGEST:
-            raise GrammarError(f"a regex of {len(text)} characters; at most {LONGEST}", where)
+            raise GrammarError(
+                f"the regex has {len(text)} characters, and at most {LONGEST} are read: shorten "
+                "it (a list of texts is an lk.Choice, rules that repeat are an lk.Ebnf)",
+                where,
+            )
 
     @property
     def frame(self) -> Frame:
