@@ -24,9 +24,12 @@ GRAMMARS: list[dict[str, Any]] = [
 def requests(temperature: float) -> list[SamplingParams]:
     return [
         SamplingParams(
-            temperature=temperature, sampling_seed=i, max_new_tokens=n, repetition_penalty=1.2,
+            temperature=temperature,
+            sampling_seed=i,
+            max_new_tokens=n,
+            repetition_penalty=1.2,
             **grammar,
-        )  # fmt: skip
+        )
         for i, (n, grammar) in enumerate(zip((40, 12, 33), GRAMMARS, strict=True))
     ]
 
@@ -47,9 +50,7 @@ def test_drafts_change_nothing_under_grammars(temperature: float, backend: str) 
     sources += [Scripted(plain.sequences[:, NEW], mode, seed=3) for mode in MODES]
     for source in sources:
         for num_draft_tokens in (1, 5):
-            out = written(
-                params, draft=source, num_draft_tokens=num_draft_tokens, backend=backend
-            )
+            out = written(params, draft=source, num_draft_tokens=num_draft_tokens, backend=backend)
             assert torch.equal(out.sequences, plain.sequences)
             assert out.finish_reasons == plain.finish_reasons
             assert out.texts == plain.texts

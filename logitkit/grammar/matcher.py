@@ -8,12 +8,14 @@ than a kernel is to call; batches (`matcher_batch`) go to the kernels directly.
 from __future__ import annotations
 
 import operator
+from contextlib import suppress
 from typing import Any, NoReturn, Protocol, SupportsIndex
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from logitkit.errors import GrammarError
 from logitkit.grammar.arena import Arena, Configuration, VocabularyLike, arena_of
 from logitkit.grammar.machine import Budget, Machine
 from logitkit.grammar.memory import CONTROLS, DEAD, FINAL, FLAGS, STOPPED
@@ -104,7 +106,11 @@ class CompiledGrammar:
         with self.arena.lock:
             if self._warming is None:
                 self._warming = Warming(self.arena, self.program)
-        return warm(self._warming, self.budget, seconds, states, row_bytes)
+        try:
+            return warm(self._warming, self.budget, seconds, states, row_bytes)
+        except GrammarError:  # one state alone is over the budget; a mask that needs it says so
+            self._warming = None
+            return False
 
     def table(self) -> Table | None:
         """A regular grammar as dense arrays for a device; None if it is none or over its budget.
@@ -115,8 +121,9 @@ class CompiledGrammar:
             return None
         with self.arena.lock:
             if not self._table_tried:
-                self._table = make_table(self.arena, self.program, self.start, self.budget)
                 self._table_tried = True
+                with suppress(GrammarError):  # one state alone was over the budget
+                    self._table = make_table(self.arena, self.program, self.start, self.budget)
             elif self._table and self._table.generation != self.arena.store.generation:
                 self._table = renewed(self.arena, self.program, self._table)
             return self._table.table if self._table else None

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from logitkit.errors import GrammarError
 from logitkit.grammar.arena import Arena, Configuration
 from logitkit.grammar.machine import Budget
 from logitkit.grammar.memory import (
@@ -60,12 +61,15 @@ def make_table(arena: Arena, program: Program, start: Configuration, budget: Bud
     """The table of a regular grammar, its rows built and kept; None if it is over the budget
     (states, bytes of rows, seconds) or uses control tokens."""
     deadline = time.monotonic() + budget.seconds
-    explored = _explore(arena, program, (start[0], start[2]), budget, deadline)
-    if explored is None:
-        return None
-    pairs, transitions = explored
-    configurations = np.array([(state, BOTTOM, counter) for state, counter in pairs], np.int64)
-    if not _build_rows(arena, configurations, budget, deadline):
+    try:
+        explored = _explore(arena, program, (start[0], start[2]), budget, deadline)
+        if explored is None:
+            return None
+        pairs, transitions = explored
+        configurations = np.array([(state, BOTTOM, counter) for state, counter in pairs], np.int64)
+        if not _build_rows(arena, configurations, budget, deadline):
+            return None
+    except GrammarError:  # one state alone is over the budget; a mask that needs it says so
         return None
     with arena.lock:
         store, ids = arena.masks(configurations)

@@ -15,7 +15,6 @@ from collections import defaultdict, deque
 
 import numpy as np
 
-from logitkit.errors import GrammarError
 from logitkit.grammar.arena import Arena
 from logitkit.grammar.machine import Budget
 from logitkit.grammar.memory import (
@@ -157,14 +156,12 @@ def warm(
     states: int | None,
     row_bytes: int | None,
 ) -> bool:
-    """Run a warming within limits, None being the budget's; whether it is complete."""
+    """Run a warming within limits, None being the budget's; whether it is complete.
+
+    GrammarError where one step alone is over the budget: the warming cannot go on then.
+    """
     limit = budget.row_bytes if row_bytes is None else row_bytes
     most = budget.states if states is None else min(states, budget.states)
     allowed = budget.seconds if seconds is None else seconds
     with warming.lock:
-        try:
-            return warming.run(time.monotonic() + allowed, most, limit // (4 * warming.arena.words))
-        except GrammarError:
-            if warming.program.expanded < budget.states:
-                raise
-            return False
+        return warming.run(time.monotonic() + allowed, most, limit // (4 * warming.arena.words))

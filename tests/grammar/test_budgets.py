@@ -205,6 +205,7 @@ def test_every_request_has_the_whole_time_and_no_more() -> None:
         took, error = measured(matcher.mask)
         assert error is not None and "`seconds`=0.25" in str(error) and took < 0.25 + NOISE
     assert not machine_module.is_timed()
+    assert grammar.warm() is False and grammar.table() is None
     slow.slow = False
     assert np.count_nonzero(matcher.mask().numpy())
 

@@ -290,7 +290,11 @@ def test_a_complete_text_whose_eos_is_banned_says_so() -> None:
 
 
 def test_what_masked_the_tokens_of_a_grammar_is_named() -> None:
-    text = failed(b"", regex="[ab]", logit_bias={97: -float("inf")}, allowed_token_ids=(97, 99))
+    text = failed(
+        b"", regex="[ab]", logit_bias={97: -float("inf")}, allowed_token_ids=(97, 99, 100),
+        bad_words_ids=[[99]],
+    )  # fmt: skip
+    assert "BadWords" not in text  # it masks nothing that the grammar allows
     assert "AllowedTokenIds (`allowed_token_ids`) and LogitBias (`logit_bias`)" in text
     assert (
         "tokens 97, 98" in text and "min_new_tokens" not in text and "behind 0 new tokens" in text

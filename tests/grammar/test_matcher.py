@@ -91,8 +91,12 @@ def test_a_refused_token_changes_nothing() -> None:
     matcher = grammar_of(parentheses()).matcher()
     assert matcher.accept(OPEN)
     before, mask = matcher.configuration, matcher.mask()
-    for token in (A, *EOS, -1, VOCABULARY.size, 10**9, 9, 5):
-        assert matcher.accept(token) is False
+    for token in (A, *EOS, 9, 5, -1, VOCABULARY.size, 10**9):
+        if 0 <= token < VOCABULARY.size:
+            assert matcher.accept(token) is False
+        else:
+            with pytest.raises(ValueError, match="`token`"):
+                matcher.accept(token)
         assert matcher.configuration == before and matcher.mask() is mask
         assert matcher.num_accepted == 1
     assert matcher.accept(CLOSE) and matcher.is_complete
@@ -317,7 +321,9 @@ def test_memory_of_dead_grammars_is_used_again(monkeypatch: pytest.MonkeyPatch) 
         dead = grammar.matcher()
         check_random_text(dead, random.Random(seed), 12)
         assert allowed(matcher) == slow.allowed(at, vocabulary)
-        used.append((arena.heap.states_in_use, int(arena.heap.counts[0]), len(arena._programs._programs)))
+        used.append(
+            (arena.heap.states_in_use, int(arena.heap.counts[0]), len(arena._programs._programs))
+        )
         del grammar, dead
     states, nodes, programs = np.max(used, axis=0)
     assert states < 60 and nodes < 40 and programs <= 3, used
