@@ -1,4 +1,4 @@
-"""Law 7 under grammars: drafts change nothing, forced text is drafted, and dead rows do not raise."""
+"""Law 7 under grammars: drafts change nothing, forced text is drafted, dead rows do not raise."""
 
 from __future__ import annotations
 
