@@ -71,8 +71,7 @@ def logitkit(vocabulary: Vocabulary, work_ahead: bool = False) -> Engine:
     return compile_
 
 
-def xgrammar(vocabulary: Vocabulary) -> Engine:
-    import torch
+def xgrammar_compiler(vocabulary: Vocabulary) -> Any:
     import xgrammar as xgr
 
     info = xgr.TokenizerInfo(
@@ -81,9 +80,16 @@ def xgrammar(vocabulary: Vocabulary) -> Engine:
         vocab_size=vocabulary.size,
         stop_token_ids=list(vocabulary.eos_token_ids),
     )
-    compiler = xgr.GrammarCompiler(
+    return xgr.GrammarCompiler(
         info, max_threads=1, cache_enabled=False, enable_dynamic_compilation=True
     )
+
+
+def xgrammar(vocabulary: Vocabulary) -> Engine:
+    import torch
+    import xgrammar as xgr
+
+    compiler = xgrammar_compiler(vocabulary)
     bitmask = torch.full(xgr.get_bitmask_shape(1, vocabulary.size), -1, dtype=torch.int32)
     words, ends = bitmask[0].numpy(), _eos_bit(vocabulary)
 
@@ -100,8 +106,8 @@ def xgrammar(vocabulary: Vocabulary) -> Engine:
     return compile_
 
 
-def llguidance(vocabulary: Vocabulary) -> Engine:
-    from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
+def llguidance_tokenizer(vocabulary: Vocabulary) -> Any:
+    from llguidance import LLTokenizer, TokenizerWrapper
 
     class Bytes:
         eos_token_id, bos_token_id = vocabulary.eos_token_ids[0], None
@@ -111,11 +117,17 @@ def llguidance(vocabulary: Vocabulary) -> Engine:
         def __call__(self, text: bytes) -> list[int]:
             return vocabulary.tokenize(text)
 
-    tokenizer = LLTokenizer(
+    return LLTokenizer(
         TokenizerWrapper(Bytes()),
         eos_token=list(vocabulary.eos_token_ids),
         slices=LLTokenizer.json_slices(),
     )
+
+
+def llguidance(vocabulary: Vocabulary) -> Engine:
+    from llguidance import LLMatcher
+
+    tokenizer = llguidance_tokenizer(vocabulary)
     words, ends = np.zeros((vocabulary.size + 31) // 32, np.int32), _eos_bit(vocabulary)
 
     def compile_(schema: Any) -> Start:

@@ -20,7 +20,11 @@ from rich.table import Table
 
 from logitkit.grammar import Regex, Vocabulary, compile_grammar
 from logitkit.grammar.compile import clear_cache
-from tests.benchmarks.maskbench_engines import installed, token_bytes
+from tests.benchmarks.maskbench_engines import (
+    installed,
+    llguidance_tokenizer,
+    xgrammar_compiler,
+)
 from tests.grammar.vocabularies import NAMES, tokenizer
 
 JSON = r'\{"name": "[^"\\\n]{1,30}", "age": (0|[1-9][0-9]{0,2}), "ok": (true|false)\}'
@@ -55,13 +59,7 @@ def xgrammar(vocabulary: Vocabulary) -> Compile:
     import torch
     import xgrammar as xgr
 
-    info = xgr.TokenizerInfo(
-        token_bytes(vocabulary), xgr.VocabType.RAW, vocab_size=vocabulary.size,
-        stop_token_ids=list(vocabulary.eos_token_ids),
-    )  # fmt: skip
-    compiler = xgr.GrammarCompiler(
-        info, max_threads=1, cache_enabled=False, enable_dynamic_compilation=True
-    )
+    compiler = xgrammar_compiler(vocabulary)
     bitmask = torch.full(xgr.get_bitmask_shape(1, vocabulary.size), -1, dtype=torch.int32)
 
     def compile_(pattern: str) -> Callable[[], Step]:
@@ -77,17 +75,9 @@ def xgrammar(vocabulary: Vocabulary) -> Compile:
 
 
 def llguidance(vocabulary: Vocabulary) -> Compile:
-    from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
+    from llguidance import LLMatcher
 
-    class Bytes:
-        eos_token_id, bos_token_id = vocabulary.eos_token_ids[0], None
-        tokens = token_bytes(vocabulary)
-        special_token_ids = (*vocabulary.eos_token_ids, *sum(vocabulary.controls.values(), ()))
-
-        def __call__(self, text: bytes) -> list[int]:
-            return vocabulary.tokenize(text)
-
-    tokenizer = LLTokenizer(TokenizerWrapper(Bytes()), eos_token=list(vocabulary.eos_token_ids))
+    tokenizer = llguidance_tokenizer(vocabulary)
     words = np.zeros((vocabulary.size + 31) // 32, np.int32)
 
     def compile_(pattern: str) -> Callable[[], Step]:
