@@ -18,6 +18,9 @@ from logitkit.draft.source import Draft, DraftSource
 
 ALLOWANCE = 0.3
 SHARE = 0.02
+# A draft must promise so much: refusing it takes time that v(n) does not count, and only plain steps
+# tell what a plain step takes.
+MARGIN = 1.05
 # A gain of the past is no reason to waste it: so much of it is kept at most.
 MOST_SAVINGS = 4.0
 
@@ -66,7 +69,7 @@ class Ledger:
         return self._best(total, 0.0, spent)
 
     def _best(self, expected: Sequence[float], price: float, spent: float = 0) -> int:
-        best, length = 1.0 / (1.0 + spent), 0
+        best, length = MARGIN / (1.0 + spent), 0
         for k in range(1, len(expected)):
             extra = self.cost(k + 1) - 1.0 + price * k + spent
             if extra <= self.budget and (1.0 + expected[k]) / (1.0 + extra) > best:

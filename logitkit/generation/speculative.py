@@ -33,6 +33,7 @@ from logitkit.stage import Stage
 from logitkit.stages import DEFAULT_STAGES
 
 MAX_DRAFT_TOKENS = 64
+AUTO_DRAFT_TOKENS = 16  # beyond, a forward grows faster than what good drafts bring
 # transformers' processors that count their calls or run a model of their own.
 COUNTS_CALLS = frozenset(
     {"UnbatchedClassifierFreeGuidanceLogitsProcessor", "SynthIDTextWatermarkLogitsProcessor"}
@@ -140,7 +141,7 @@ class Speculative(GenerationStrategy):
                 generation.limits, progress.lengths, runs, strict=True
             )
         ]
-        most = MAX_DRAFT_TOKENS if ledger is not None else int(self.num_draft_tokens)
+        most = AUTO_DRAFT_TOKENS if ledger is not None else int(self.num_draft_tokens)
         lm = generation.lm
         for block in (lm.longest_block, lm.columns_left):
             if block is not None:
