@@ -18,8 +18,8 @@ from logitkit.draft.source import Draft, DraftSource
 
 ALLOWANCE = 0.3
 SHARE = 0.02
-# A draft must promise so much: refusing it takes time that v(n) does not count, and only plain steps
-# tell what a plain step takes.
+# A draft must promise so much: refusing it takes time that v(n) does not count, and only plain
+# steps tell what a plain step takes.
 MARGIN = 1.05
 # A gain of the past is no reason to waste it: so much of it is kept at most.
 MOST_SAVINGS = 4.0
