@@ -12,7 +12,6 @@ from logitkit.errors import GrammarError
 from logitkit.grammar.json_schema.types import Array, Contains, Node
 
 Extra = tuple[tuple[int, ...], frozenset[int]]
-NO_EXTRA: Extra = ((), frozenset())
 Option = tuple[Node, Extra]
 MOST_WAYS = 20_000  # of going on that are followed to see whether an array can be finished
 

@@ -84,7 +84,6 @@ class NormalForm:
         compiler = Compiler(document, lenient, spec.strict_formats, budget)
         self._document = document
         self._nodes = compiler.nodes
-        self._budget = budget
         self._emptiness = Emptiness(self._nodes)
         self._alternatives: dict[Node, tuple[Type, ...]] = {}
         self.root = self._nodes.raw(document.root)

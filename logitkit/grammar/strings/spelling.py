@@ -20,7 +20,6 @@ Span = tuple[int, int, To]
 SHORT = {0x22: '"', 0x5C: "\\", 0x08: "b", 0x0C: "f", 0x0A: "n", 0x0D: "r", 0x09: "t"}
 CONTROLS = interval(0, 0x1F)
 SHORT_SET = CharSet((point, point) for point in SHORT)
-ASTRAL = interval(0x10000, 0x10FFFF)
 # (bytes, first and last code point, code points of one first byte, what the first byte adds to)
 LENGTHS = ((0x80, 0x7FF, 64, 0xC0), (0x800, 0xFFFF, 4096, 0xE0), (0x10000, 0x10FFFF, 262144, 0xF0))
 
