@@ -1,6 +1,7 @@
 """How much time drafts save: prompts of several kinds, each way of decoding side by side.
 
 Run: python examples/bench_speculative.py [--dtype bfloat16] [--repeats 5] [--tokens 96] [--quick]
+     python examples/bench_speculative.py --batch 8      # prompts side by side in one batch
 
 Times are per new token, as ratios to `model.generate` in the same round: every round runs all the
 ways on one prompt, one after the other, beginning with another one each time. A prompt's figure is
@@ -12,6 +13,7 @@ import json
 import math
 import statistics
 import time
+from itertools import cycle, islice, zip_longest
 from typing import Any
 
 import torch
@@ -65,18 +67,21 @@ def main() -> None:
     options.add_argument("--repeats", type=int, default=5)
     options.add_argument("--tokens", type=int, default=96)
     options.add_argument("--temperature", type=float, nargs="*", default=[0.0, 0.8])
-    options.add_argument("--quick", action="store_true", help="two prompts, one round")
+    options.add_argument("--batch", type=int, default=1, help="rows of a call")
+    options.add_argument("--quick", action="store_true", help="two calls, one round")
     options.add_argument("--json", help="write the figures to this file")
     given = options.parse_args()
-    prompts = [(kind, text) for kind, texts in PROMPTS.items() for text in texts]
+    calls = [(kind, [text]) for kind, texts in PROMPTS.items() for text in texts]
+    if given.batch > 1:
+        calls = batches(given.batch)
     if given.quick:
-        prompts = [(kind, PROMPTS[kind][0]) for kind in ("copy", "chat")]
+        calls = [calls[0], calls[-1]]
         given.repeats = 1
     model, tokenizer = load_demo_model()
     model = model.to(getattr(torch, given.dtype))
     figures = {}
     for temperature in given.temperature:
-        rows = [measure(model, tokenizer, *p, temperature, given) for p in prompts]
+        rows = [measure(model, tokenizer, *call, temperature, given) for call in calls]
         show(rows, temperature)
         figures[f"temperature {temperature}"] = rows
     print(f"JSON under a schema, auto against draft=None: {under_a_schema(model, tokenizer):.2f}")
@@ -85,14 +90,23 @@ def main() -> None:
             json.dump(figures, file, indent=1)
 
 
-def ways(temperature: float, tokens: int) -> dict[str, Way]:
-    """Each way of decoding, as keywords of `lk.generate`, or of transformers with "hf"."""
+def batches(size: int) -> list[tuple[str, list[str]]]:
+    """A batch of copy prompts, over and over, and batches that hold prompts of every kind."""
+    every = [text for texts in zip_longest(*PROMPTS.values()) for text in texts if text]
+    mixed = [list(islice(cycle(every), start, start + size)) for start in (0, 4, 8)]
+    copies = list(islice(cycle(PROMPTS["copy"]), size))
+    return [("copy", copies), *(("mixed", texts) for texts in mixed)]
+
+
+def ways(temperature: float, tokens: int, size: int) -> dict[str, Way]:
+    """Each way of decoding `size` rows, as keywords of `lk.generate`, or of transformers ("hf")."""
     hf: Way = {"hf": True, "max_new_tokens": tokens, "do_sample": temperature > 0}
     if temperature:
         hf |= {"temperature": temperature, "top_k": 0, "top_p": 1.0}
+    lookup = hf | {"prompt_lookup_num_tokens": 8}
     return {
         "model.generate": hf,
-        "its prompt lookup": hf | {"prompt_lookup_num_tokens": 8},
+        **({"its prompt lookup": lookup} if size == 1 else {}),  # it refuses batches
         "draft=None": {"draft": None},
         "ngram": {"draft": "ngram"},
         "adjacency": {"draft": "adjacency"},
@@ -112,15 +126,18 @@ class Wrong(lk.DraftSource):
 
 
 def measure(
-    model: Any, tokenizer: Any, kind: str, prompt: str, temperature: float, given: Any
+    model: Any, tokenizer: Any, kind: str, prompts: list[str], temperature: float, given: Any
 ) -> dict[str, Any]:
-    """One prompt: seconds per token of every way and round, and what the drafts did."""
-    chat = [{"role": "user", "content": prompt}]
-    text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-    inputs = tokenizer(text, return_tensors="pt")
-    width = inputs["input_ids"].shape[1]
-    row: dict[str, Any] = {"kind": kind, "prompt": prompt[:40], "seconds": {}, "length": {}}
-    table = list(ways(temperature, given.tokens).items())
+    """One batch of prompts: seconds per token of every way and round, and what the drafts did."""
+    texts = [
+        tokenizer.apply_chat_template(
+            [{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True
+        )
+        for prompt in prompts
+    ]
+    inputs = tokenizer(texts, return_tensors="pt", padding=True, padding_side="left")
+    row: dict[str, Any] = {"kind": kind, "prompt": prompts[0][:40], "seconds": {}, "length": {}}
+    table = list(ways(temperature, given.tokens, len(prompts)).items())
     for turn in range(0 if given.quick else -1, given.repeats):  # the first round warms up
         for name, way in table[turn % len(table) :] + table[: turn % len(table)]:
             torch.manual_seed(1)
@@ -130,23 +147,33 @@ def measure(
                 ids = model.generate(**inputs, **keywords)
                 told = None
             else:
-                params = lk.SamplingParams(
-                    temperature=temperature, sampling_seed=1, max_new_tokens=given.tokens
-                )
+                params = [
+                    lk.SamplingParams(
+                        temperature=temperature, sampling_seed=seed, max_new_tokens=given.tokens
+                    )
+                    for seed in range(len(texts))
+                ]
                 out = lk.generate(
                     model, **inputs, params=params, tokenizer=tokenizer,
                     return_dict_in_generate=True, **way,
                 )  # fmt: skip
                 ids, told = out.sequences, out.speculation
             seconds = time.perf_counter() - begin
-            new = ids[0, width:].tolist()
+            width = inputs["input_ids"].shape[1]
+            new = [written(line, tokenizer.eos_token_id) for line in ids[:, width:].tolist()]
             if turn >= 0:
-                row["seconds"].setdefault(name, []).append(seconds / len(new))
+                row["seconds"].setdefault(name, []).append(seconds / sum(map(len, new)))
             if told is not None:
-                row["length"][name] = len(new) / told.num_target_forwards
+                row["length"][name] = told.mean_accepted_length
             if name == "draft=None":
-                row["tokens"], row["repeats"] = len(new), repeats(new)
+                row["tokens"] = min(map(len, new))
+                row["repeats"] = statistics.mean(map(repeats, new))
     return row
+
+
+def written(tokens: list[int], eos: int) -> list[int]:
+    """A row's own tokens, its eos with them."""
+    return tokens[: tokens.index(eos) + 1] if eos in tokens else tokens
 
 
 def under_a_schema(model: Any, tokenizer: Any, repeats: int = 5) -> float:
@@ -198,7 +225,7 @@ def show(rows: list[dict[str, Any]], temperature: float) -> None:
     table = Table(title=f"temperature {temperature}: times as fast as model.generate")
     for column in ("prompts", "self-repeating", *names, "tokens a forward (auto)"):
         table.add_column(column, justify="left" if column == "prompts" else "right")
-    kinds = {kind: [row for row in rows if row["kind"] == kind] for kind in PROMPTS}
+    kinds = {kind: [row for row in rows if row["kind"] == kind] for kind in (*PROMPTS, "mixed")}
     kinds = {kind: some for kind, some in kinds.items() if some}
     kinds["all"] = rows
     kinds["all but copy"] = [row for row in rows if row["kind"] != "copy"]
@@ -214,12 +241,17 @@ def show(rows: list[dict[str, Any]], temperature: float) -> None:
     long = [row for row in rows if row["tokens"] >= 48] or rows
     worst = min(long, key=lambda row: speedup(row, "auto"))
     console.print(
-        f"worst prompt of at least 48 tokens: {speedup(worst, 'auto'):.2f} ({worst['prompt']!r})\n"
-        f"auto against transformers' prompt lookup: {mean(rows, 'auto', 'its prompt lookup'):.2f}, "
-        f"on copy {mean(kinds['copy'], 'auto', 'its prompt lookup'):.2f}\n"
+        f"worst call of at least 48 tokens a row: {speedup(worst, 'auto'):.2f} "
+        f"({worst['prompt']!r})\n"
         f"a draft that is always wrong, against draft=None: "
         f"{mean(rows, 'always wrong', 'draft=None'):.2f}"
     )
+    lookup = "its prompt lookup"
+    if lookup in names:
+        console.print(
+            f"auto against transformers' prompt lookup: {mean(rows, 'auto', lookup):.2f}, "
+            f"on copy {mean(kinds['copy'], 'auto', lookup):.2f}"
+        )
 
 
 if __name__ == "__main__":

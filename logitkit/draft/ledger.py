@@ -70,6 +70,8 @@ class Ledger:
 
     def _best(self, expected: Sequence[float], price: float, spent: float = 0) -> int:
         best, length = MARGIN / (1.0 + spent), 0
+        if 1.0 + expected[-1] <= best:  # no length promises enough even if it costs nothing
+            return 0
         for k in range(1, len(expected)):
             extra = self.cost(k + 1) - 1.0 + price * k + spent
             if extra <= self.budget and (1.0 + expected[k]) / (1.0 + extra) > best:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -67,17 +68,26 @@ def legal_draft(draft: Draft, room: Sequence[int], num_tokens: int) -> Draft | N
 
     None where nothing is left. Tokens behind a row's draft are 0.
     """
-    tokens, lengths = draft.tokens, draft.lengths
-    ahead = torch.arange(tokens.shape[1], device=tokens.device)
-    exists = ((tokens >= 0) & (tokens < num_tokens)).long().cumprod(1).sum(1)
-    most = torch.tensor(room, device=tokens.device)
-    lengths = torch.minimum(torch.minimum(lengths, exists), most).clamp_min(0)
-    k = int(lengths.max()) if len(lengths) else 0
+    chains = []
+    # A few tokens a row: lists are read sooner than tensors are counted.
+    for chain, length, most in zip(
+        draft.tokens.tolist(), draft.lengths.tolist(), room, strict=True
+    ):
+        chain = chain[: max(0, min(length, most))]
+        if chain and not 0 <= min(chain) <= max(chain) < num_tokens:
+            chain = list(takewhile(lambda token: 0 <= token < num_tokens, chain))
+        chains.append(chain)
+    lengths = [len(chain) for chain in chains]
+    k = max(lengths, default=0)
     if k == 0:
         return None
-    tokens = torch.where(ahead < lengths[:, None], tokens, 0)[:, :k]
-    logits = None if draft.logits is None else draft.logits[:, :k]
-    return dataclasses.replace(draft, tokens=tokens, lengths=lengths, logits=logits)
+    device = draft.tokens.device
+    return dataclasses.replace(
+        draft,
+        tokens=torch.tensor([chain + [0] * (k - len(chain)) for chain in chains], device=device),
+        lengths=torch.tensor(lengths, device=device),
+        logits=None if draft.logits is None else draft.logits[:, :k],
+    )
 
 
 def _whole(values: Any, name: str, device: torch.device) -> Tensor:
