@@ -228,7 +228,8 @@ def show(rows: list[dict[str, Any]], temperature: float) -> None:
     kinds = {kind: [row for row in rows if row["kind"] == kind] for kind in (*PROMPTS, "mixed")}
     kinds = {kind: some for kind, some in kinds.items() if some}
     kinds["all"] = rows
-    kinds["all but copy"] = [row for row in rows if row["kind"] != "copy"]
+    if "mixed" not in kinds:
+        kinds["all but copy"] = [row for row in rows if row["kind"] != "copy"]
     for kind, some in kinds.items():
         table.add_row(
             f"{kind} ({len(some)})",
