@@ -138,7 +138,7 @@ def test_logit_bias_is_their_sequence_bias_of_single_tokens() -> None:
     bias = {0: 1.5, 7: -2.25, 999: 10.0, 500: -INF}
     logits = logit_rows(ROWS, SIZE)["random"]
     ours = stages.LogitBias(logit_bias=bias)(prompt(), logits)
-    theirs = SequenceBiasLogitsProcessor([[[t], b] for t, b in bias.items()])(prompt(), logits)
+    theirs = SequenceBiasLogitsProcessor({(t,): b for t, b in bias.items()})(prompt(), logits)
     assert torch.equal(ours, theirs)
 
 
