@@ -1,4 +1,4 @@
-"""A tiny random Llama, a tokenizer for its ids, and plain stepping by hand to compare with."""
+"""A tiny random Llama with its tokenizer: `generate` with a pipeline, and stepping by hand."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from tokenizers import Tokenizer, decoders, models
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from logitkit import Batch, SamplingParams
+from logitkit import Batch, LogitsPipeline, SamplingParams
 from logitkit.params import resolve
 
 EOS, PAD = 2, 0
+STEPS = 12
 
 
 @cache
@@ -75,3 +76,37 @@ def stepped(
             break
     new: list[int] = ids[0, len(tokens) :].tolist()
     return new
+
+
+def generate(
+    pipe: LogitsPipeline, inputs: Any, model: Any = None, **keywords: Any
+) -> list[list[int]]:
+    """The new tokens of every row."""
+    inputs = padded(inputs) if isinstance(inputs, list) else inputs
+    options = {"max_new_tokens": STEPS, "do_sample": True, "pad_token_id": PAD} | keywords
+    if "logits_processor" not in options:
+        options["logits_processor"] = [pipe]
+    out = (model or tiny_llama()).generate(**inputs, **options)
+    new: list[list[int]] = out[:, inputs["input_ids"].shape[1] :].tolist()
+    return new
+
+
+def alone(
+    prompts: list[list[int]], params: list[SamplingParams], **options: Any
+) -> list[list[int]]:
+    """What every request gives by hand, without a neighbour."""
+    options = {"steps": STEPS, "model": tiny_llama()} | options
+    return [stepped(tokens=p, params=q, **options) for p, q in zip(prompts, params, strict=True)]
+
+
+def until(tokens: list[int], last: int) -> list[int]:
+    """The tokens up to and with the first `last`."""
+    return tokens[: tokens.index(last) + 1] if last in tokens else tokens
+
+
+def without_eos(**fields: Any) -> SamplingParams:
+    """A request that draws neither eos nor pad."""
+    return SamplingParams(
+        **{"temperature": 1.5, "sampling_seed": 5, "logit_bias": {EOS: -100.0, PAD: -100.0}}
+        | fields
+    )

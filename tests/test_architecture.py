@@ -25,7 +25,7 @@ ROOT = Path(logitkit.__file__).parent
 LAYERS = (
     {"errors", "randomness", "draft.source"},
     {"grammar"},
-    {"params", "causal_lm_checks"},
+    {"params"},
     {"rows"},
     {"ops"},
     {"stage"},

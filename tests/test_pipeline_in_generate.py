@@ -1,4 +1,4 @@
-"""`LogitsPipeline` inside `model.generate`, against plain stepping by hand of each row alone."""
+"""`LogitsPipeline` in transformers' own loop: rows as strangers, rows that end, stops."""
 
 from __future__ import annotations
 
@@ -7,14 +7,25 @@ from typing import Any
 
 import pytest
 import torch
-from pipeline_models import EOS, PAD, padded, prompt, stepped, tiny_llama, tiny_tokenizer
+from pipeline_models import (
+    EOS,
+    PAD,
+    STEPS,
+    alone,
+    generate,
+    padded,
+    prompt,
+    tiny_llama,
+    tiny_tokenizer,
+    until,
+    without_eos,
+)
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor
 
 import logitkit as lk
 from logitkit import LogitsPipeline, SamplingParams
 
-STEPS = 12
 MIXED = [
     SamplingParams(temperature=0.7, top_p=0.9, sampling_seed=7),
     SamplingParams(temperature=1.3, top_k=20, min_p=0.02, repetition_penalty=1.3, sampling_seed=8),
@@ -22,32 +33,6 @@ MIXED = [
     SamplingParams(frequency_penalty=1, no_repeat_ngram_size=2, xtc_probability=1, sampling_seed=9),
 ]
 PROMPTS = [prompt(6), prompt(3, 1), prompt(9, 2), prompt(1, 3)]
-
-
-def generate(
-    pipe: LogitsPipeline, inputs: Any, model: Any = None, **keywords: Any
-) -> list[list[int]]:
-    """The new tokens of every row."""
-    inputs = padded(inputs) if isinstance(inputs, list) else inputs
-    options = {"max_new_tokens": STEPS, "do_sample": True, "pad_token_id": PAD} | keywords
-    if "logits_processor" not in options:
-        options["logits_processor"] = [pipe]
-    out = (model or tiny_llama()).generate(**inputs, **options)
-    new: list[list[int]] = out[:, inputs["input_ids"].shape[1] :].tolist()
-    return new
-
-
-def alone(
-    prompts: list[list[int]], params: list[SamplingParams], **options: Any
-) -> list[list[int]]:
-    """What every request gives by hand, without a neighbour."""
-    options = {"steps": STEPS, "model": tiny_llama()} | options
-    return [stepped(tokens=p, params=q, **options) for p, q in zip(prompts, params, strict=True)]
-
-
-def until(tokens: list[int], last: int) -> list[int]:
-    """The tokens up to and with the first `last`."""
-    return tokens[: tokens.index(last) + 1] if last in tokens else tokens
 
 
 # -- the same tokens as by hand
@@ -198,13 +183,6 @@ def test_an_error_of_somebody_else_in_the_middle_leaves_no_trace() -> None:
 TEXTS = tiny_tokenizer()
 
 
-def without_eos(**fields: Any) -> SamplingParams:
-    return SamplingParams(
-        **{"temperature": 1.5, "sampling_seed": 5, "logit_bias": {EOS: -100.0, PAD: -100.0}}
-        | fields
-    )
-
-
 def text_of(tokens: list[int]) -> str:
     text: str = TEXTS.decode(tokens, skip_special_tokens=True)
     return text
@@ -251,177 +229,3 @@ def test_generate_returns_when_all_rows_are_over(eos: int | None) -> None:
     assert new[1] == plain[1][:5]
     assert new[0][:3] == plain[0][:3]
     assert (new[0][3:] == [PAD, PAD]) == (eos is not None)  # transformers pads if it knows an eos
-
-
-# -- rows: one params, n, beams
-
-
-def test_one_params_serves_every_prompt_with_its_seed() -> None:
-    params = SamplingParams(temperature=0.9, sampling_seed=5)
-    pipe = LogitsPipeline(params, pad_token_id=PAD)
-    assert generate(pipe, PROMPTS) == alone(PROMPTS, [params] * 4)
-
-
-def test_num_return_sequences_gives_the_samples_of_n() -> None:
-    params = [SamplingParams(n=2, sampling_seed=5), SamplingParams(n=2, sampling_seed=6)]
-    new = generate(LogitsPipeline(params, pad_token_id=PAD), PROMPTS[:2], num_return_sequences=2)
-    firsts = alone(PROMPTS[:2], [SamplingParams(sampling_seed=s) for s in (5, 6)])
-    assert [new[0], new[2]] == firsts
-    assert new[1] != new[0]
-    assert new[3] != new[2]
-    one = LogitsPipeline(params[0], pad_token_id=PAD)
-    again = generate(one, PROMPTS[:2], num_return_sequences=2)
-    assert again[:2] == new[:2]
-
-
-@pytest.mark.parametrize(
-    ("params", "samples"),
-    [
-        ([SamplingParams(), SamplingParams()], 2),
-        ([SamplingParams(n=2), SamplingParams(n=2)], 1),
-        (SamplingParams(n=2), 3),
-        (SamplingParams(n=2), 1),
-    ],
-)
-def test_num_return_sequences_other_than_n_is_an_error(params: Any, samples: int) -> None:
-    pipe = LogitsPipeline(params, pad_token_id=PAD)
-    with pytest.raises(ValueError, match="`n`"):
-        generate(pipe, PROMPTS[:2], num_return_sequences=samples)
-
-
-def test_beams_equal_transformers_beams_with_the_same_rules() -> None:
-    prompts = [prompt(6), prompt(6, 1)]
-    rules = {"repetition_penalty": 1.4, "no_repeat_ngram_size": 2}
-    params = [SamplingParams(sampling_seed=1, **rules), SamplingParams(sampling_seed=2, **rules)]
-    options = {"num_beams": 3, "do_sample": False}
-    pipe = LogitsPipeline(params, select=False)
-    theirs = generate(pipe, prompts, logits_processor=[], **rules, **options)
-    assert theirs != generate(pipe, prompts, logits_processor=[], **options)
-    for _ in range(2):
-        assert generate(pipe, prompts, **options) == theirs
-    single = LogitsPipeline(params[0], select=False)
-    assert generate(single, prompts, **options) == theirs
-    assert generate(single, prompts, num_return_sequences=2, **options)[::2] == theirs
-
-
-def test_beams_have_their_requests_own_params() -> None:
-    prompts = [prompt(6), prompt(6, 1)]
-    params = [SamplingParams(repetition_penalty=1.4), SamplingParams(no_repeat_ngram_size=1)]
-    options = {"num_beams": 3, "do_sample": False, "logits_processor": []}
-    pipe = LogitsPipeline(params, select=False)
-    first = generate(pipe, prompts[:1], repetition_penalty=1.4, **options)
-    second = generate(pipe, prompts[1:], no_repeat_ngram_size=1, **options)
-    assert generate(pipe, prompts, **options | {"logits_processor": [pipe]}) == first + second
-
-
-def test_beams_end_by_their_own_rules() -> None:
-    params = [without_eos(max_new_tokens=3), without_eos(max_new_tokens=5)]
-    pipe = LogitsPipeline(params, select=False, eos_token_id=EOS, pad_token_id=PAD)
-    prompts = [prompt(6), prompt(6, 1)]
-    options = {"num_beams": 3, "do_sample": False, "eos_token_id": EOS}
-    exact = generate(pipe, prompts, stopping_criteria=pipe.stopping_criteria(), **options)
-    assert [len([t for t in row if t not in (PAD, EOS)]) for row in exact] == [3, 5]
-    late = generate(pipe, prompts, **options)
-    assert [until(row, EOS)[-1] for row in late] == [EOS, EOS]
-    assert [len(until(row, EOS)) for row in late] == [4, 6]
-
-
-def test_beams_are_refused_with_selected_rows() -> None:
-    pipe = LogitsPipeline(SamplingParams(sampling_seed=5))
-    with pytest.raises(ValueError, match="`select`=True cannot serve beam search"):
-        generate(pipe, [prompt(6)], num_beams=3, do_sample=False)
-
-
-# -- the same object again
-
-SEEDED = SamplingParams(temperature=0.9, presence_penalty=0.5, max_new_tokens=9, sampling_seed=5)
-
-
-@pytest.mark.parametrize(
-    "second",
-    [
-        [prompt(6), prompt(6, 1)],  # the same
-        [prompt(6, 2), prompt(6, 3)],
-        [prompt(6), prompt(6, 4)],  # one of them
-        [prompt(4, 2), prompt(2, 3)],
-        [prompt(3), prompt(3, 1)],
-        [prompt(30, 2), prompt(20, 3)],
-        [prompt(6)],
-        [prompt(6), prompt(6, 1), prompt(6, 1)],
-    ],
-)
-@pytest.mark.parametrize("criteria", [True, False])
-def test_a_second_generate_equals_that_of_a_fresh_object(
-    second: list[list[int]], criteria: bool
-) -> None:
-    def run(pipe: LogitsPipeline, prompts: list[list[int]]) -> list[list[int]]:
-        stopping = pipe.stopping_criteria() if criteria else []
-        return generate(pipe, prompts, eos_token_id=EOS, stopping_criteria=stopping)
-
-    def fresh() -> LogitsPipeline:
-        return LogitsPipeline(SEEDED, eos_token_id=EOS, pad_token_id=PAD)
-
-    used = fresh()
-    run(used, [prompt(6), prompt(6, 1)])
-    assert run(used, second) == run(fresh(), second)
-
-
-def test_a_continued_prompt_is_a_new_generation_after_reset() -> None:
-    pipe = LogitsPipeline(SEEDED, eos_token_id=EOS, pad_token_id=PAD)
-    generate(pipe, [prompt(6)], eos_token_id=EOS)
-    longer = [*prompt(6), 20, 21]
-    pipe.reset()
-    fresh = LogitsPipeline(SEEDED, eos_token_id=EOS, pad_token_id=PAD)
-    assert generate(pipe, [longer], eos_token_id=EOS) == generate(fresh, [longer], eos_token_id=EOS)
-
-
-def test_unseeded_requests_differ_from_generate_to_generate_and_seeded_do_not() -> None:
-    pipe = LogitsPipeline([SamplingParams(), SamplingParams(sampling_seed=5)])
-    prompts = [prompt(6), prompt(6)]
-    runs = [generate(pipe, prompts) for _ in range(3)]
-    assert len({tuple(run[0]) for run in runs}) == 3
-    assert len({tuple(run[1]) for run in runs}) == 1
-    torch.manual_seed(3)
-    first = generate(pipe, prompts)
-    torch.manual_seed(3)
-    assert generate(pipe, prompts) == first
-
-
-# -- going back to a shorter prefix
-
-RULED = SamplingParams(
-    temperature=0.6, top_k=20, presence_penalty=0.4, frequency_penalty=0.1, repetition_penalty=1.1,
-    no_repeat_ngram_size=6, min_new_tokens=3, sampling_seed=5,
-)  # fmt: skip
-ASSISTANTS: list[Callable[[], dict[str, Any]]] = [
-    lambda: {"prompt_lookup_num_tokens": 4},
-    lambda: {"assistant_model": tiny_llama(seed=1)},
-    lambda: {"assistant_model": tiny_llama()},
-]
-
-
-@pytest.mark.parametrize("assistant", ASSISTANTS)
-@pytest.mark.parametrize("do_sample", [True, False])
-@pytest.mark.parametrize("temperature", [0.6, 0.0])
-def test_assisted_decoding_and_prompt_lookup_equal_plain(
-    assistant: Callable[[], dict[str, Any]], do_sample: bool, temperature: float
-) -> None:
-    params = lk.SamplingParams(**RULED.to_dict() | {"temperature": temperature})
-    repeating = [20, 21, 22, 23] * 4
-    pipe = LogitsPipeline(params, eos_token_id=EOS)
-    options = {"max_new_tokens": 18, "do_sample": do_sample, "eos_token_id": EOS}
-    for tokens in (repeating, prompt(6)):
-        expected = alone([tokens], [params], steps=18, eos=EOS)
-        for _ in range(2):
-            assert generate(pipe, [tokens], **options, **assistant()) == expected
-
-
-@pytest.mark.parametrize("assistant", ASSISTANTS)
-def test_stops_hold_under_assisted_decoding(assistant: Callable[[], dict[str, Any]]) -> None:
-    params = without_eos(max_new_tokens=7)
-    plain = alone([prompt(6)], [without_eos()], steps=7)[0]
-    pipe = LogitsPipeline(params, eos_token_id=EOS)
-    options = {"eos_token_id": EOS, "max_new_tokens": 15, **assistant()}
-    assert generate(pipe, [prompt(6)], **options) == [[*plain, EOS]]
-    exact = generate(pipe, [prompt(6)], stopping_criteria=pipe.stopping_criteria(), **options)
-    assert exact[0] in (plain, [*plain, EOS])  # transformers asks criteria once per block

@@ -6,69 +6,24 @@ from typing import Any
 
 import pytest
 import torch
-from cases import CASES, NearBest, Streak
+from cases import CASES
+from drafted import (
+    EVERYTHING,
+    MODEL,
+    NEW,
+    VOCAB,
+    assert_drafts_change_nothing,
+    assert_same,
+    requests,
+    written,
+)
 from scripted import MODES, Scripted
-from tiny import EOS, IDS, MASK, PAD, PADDED, tiny_model, tiny_tokenizer
+from tiny import EOS, IDS, MASK, PAD, PADDED, tiny_tokenizer
 from torch import Tensor
 from transformers import LogitsProcessor
 
 import logitkit as lk
-from logitkit import DEFAULT_STAGES, Draft, EmptyRowError, SamplingParams
-
-VOCAB = 67  # the cases name tokens up to 66
-MODEL = tiny_model(vocab_size=VOCAB)
-CHAIN = (*DEFAULT_STAGES[:9], Streak(), *DEFAULT_STAGES[9:], NearBest())
-NEW = slice(IDS.shape[1], None)
-EVERYTHING: dict[str, Any] = {
-    "temperature": 0.9, "top_p": 0.95, "min_p": 0.01, "repetition_penalty": 1.2,
-    "presence_penalty": 0.3, "frequency_penalty": 0.2, "no_repeat_ngram_size": 3,
-    "min_new_tokens": 4, "dry_multiplier": 0.5, "dry_sequence_breakers": [[4]],
-    "xtc_probability": 0.5, "xtc_threshold": 0.1,
-}  # fmt: skip
-
-
-def requests(**fields: Any) -> list[SamplingParams]:
-    """Three requests of different length."""
-    return [
-        SamplingParams(**{"sampling_seed": 3 + i, "max_new_tokens": n, **fields})
-        for i, n in enumerate((18, 7, 12))
-    ]
-
-
-def written(params: Any, **keywords: Any) -> Any:
-    """One generation with everything shown."""
-    shows = {"return_dict_in_generate": True, "output_scores": True, "output_logits": True}
-    merged = {"pad_token_id": PAD, "stages": CHAIN, **PADDED, **shows, **keywords}
-    return lk.generate(MODEL, params=params, **merged)
-
-
-def assert_same(out: Any, plain: Any) -> None:
-    assert torch.equal(out.sequences, plain.sequences)
-    assert out.finish_reasons == plain.finish_reasons
-    assert out.stop_matched == plain.stop_matched
-    assert out.lengths.tolist() == plain.lengths.tolist()
-    for name in ("scores", "logits"):
-        ours, theirs = getattr(out, name), getattr(plain, name)
-        assert len(ours) == len(theirs)
-        for mine, other in zip(ours, theirs, strict=True):
-            torch.testing.assert_close(mine, other, atol=1e-3, rtol=1e-3)
-    for name in ("logprobs", "top_logprobs"):
-        if getattr(plain, name) is not None:
-            mine, other = getattr(out, name), getattr(plain, name)
-            torch.testing.assert_close(mine, other, atol=1e-3, rtol=1e-3, equal_nan=True)
-    if plain.top_token_ids is not None:
-        assert torch.equal(out.top_token_ids, plain.top_token_ids)
-    assert getattr(out, "texts", None) == getattr(plain, "texts", None)
-
-
-def assert_drafts_change_nothing(params: Any, seeds: int = 3, **keywords: Any) -> None:
-    plain = written(params, **keywords)
-    for seed in range(seeds):
-        source = Scripted(plain.sequences[:, NEW], seed=seed)
-        out = written(params, draft=source, num_draft_tokens=1 + (seed * 2) % 5, **keywords)
-        assert_same(out, plain)
-        assert source.starts == 1
-        assert source.observed <= plain.lengths.tolist()  # the last step is not observed
+from logitkit import DEFAULT_STAGES, Draft, SamplingParams
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.stage.__name__)
@@ -118,156 +73,6 @@ def test_the_length_is_kept_to_the_token_with_no_forward_too_many(
     assert_same(out, plain)
     assert out.speculation.num_target_forwards == 1 + -(-(length - 1) // (num_draft_tokens + 1))
     assert out.speculation.num_drafted == out.speculation.num_accepted
-
-
-def test_an_eos_inside_a_block_ends_the_row_there() -> None:
-    free = written(requests(temperature=0), eos_token_id=None)
-    for slot in range(3):
-        for place in range(1, 6):
-            eos = int(free.sequences[slot, NEW][place])
-            params = requests(temperature=0)
-            plain = written(params, eos_token_id=eos)
-            assert "eos" in plain.finish_reasons
-            source = Scripted(free.sequences[:, NEW], "right")
-            out = written(params, draft=source, num_draft_tokens=4, eos_token_id=eos)
-            assert_same(out, plain)
-            drafted = [row.num_drafted for row in out.speculation.requests]
-            assert all(d < n for d, n in zip(drafted, plain.lengths.tolist(), strict=True))
-
-
-def test_stops_across_blocks_and_everything_shown_stay_as_in_plain_decoding() -> None:
-    tokenizer = tiny_tokenizer()
-    free = written(requests(temperature=0), tokenizer=tokenizer, eos_token_id=None)
-    seen = 0
-    for slot in range(3):
-        text = free.texts[slot]
-        for begin in range(0, 5):
-            stop = text[begin : begin + 3]
-            if not stop.strip():
-                continue
-            params = requests(temperature=0, stop=[stop], logprobs=2, logprob_mode="processed")
-            plain = written(params, tokenizer=tokenizer, eos_token_id=None)
-            seen += plain.finish_reasons.count("stop")
-            for seed in range(2):
-                source = Scripted(free.sequences[:, NEW], "until" if seed else "right", seed)
-                out = written(
-                    params, tokenizer=tokenizer, draft=source, num_draft_tokens=6,
-                    eos_token_id=None,
-                )  # fmt: skip
-                assert_same(out, plain)
-    assert seen >= 5
-
-
-@pytest.mark.parametrize("mode", ["raw", "processed", "filtered"])
-def test_logprobs_belong_to_the_row_that_chose(mode: str) -> None:
-    params = requests(**EVERYTHING, logprobs=3, logprob_mode=mode)
-    assert_drafts_change_nothing(params, seeds=5)
-
-
-class Recorder:
-    """A streamer that keeps what it is given."""
-
-    def __init__(self) -> None:
-        self.columns: list[list[int]] = []
-        self.ends = 0
-
-    def put(self, value: Tensor) -> None:
-        self.columns.append(value.tolist())
-
-    def end(self) -> None:
-        self.ends += 1
-
-
-def test_the_streamer_hears_the_same_columns() -> None:
-    params = requests(**EVERYTHING)
-    heard = []
-    plain = written(params)
-    for draft in (None, Scripted(plain.sequences[:, NEW])):
-        recorder = Recorder()
-        more = {} if draft is None else {"draft": draft, "num_draft_tokens": 4}
-        written(params, streamer=recorder, **more)
-        assert recorder.ends == 1
-        heard.append(recorder.columns)
-    assert heard[0] == heard[1]
-
-
-def test_criteria_see_what_plain_decoding_shows_and_cut_rows_that_ran_ahead() -> None:
-    tokenizer = tiny_tokenizer()
-    params = requests(temperature=0.9, stop=["zq"], logprobs=1)
-    free = written(params, tokenizer=tokenizer)
-
-    def run(draft: Any) -> tuple[Any, list[Any]]:
-        calls = []
-
-        def criterion(input_ids: Tensor, scores: Any) -> Tensor:
-            calls.append((input_ids.tolist(), len(scores)))
-            return torch.tensor([input_ids.shape[1] == 9, False, input_ids.shape[1] == 12])
-
-        more = {} if draft is None else {"draft": draft, "num_draft_tokens": 5}
-        out = written(params, stopping_criteria=[criterion], tokenizer=tokenizer, **more)
-        return out, calls
-
-    plain, calls = run(None)
-    assert plain.finish_reasons[0] == plain.finish_reasons[2] == "criteria"
-    for mode in ("right", "mixed", "until"):
-        out, again = run(Scripted(free.sequences[:, NEW], mode))
-        assert_same(out, plain)
-        assert again == calls
-
-
-class CountsItsOwnWay(LogitsProcessor):
-    """Depends on the length, on the last tokens and on the whole prefix."""
-
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        banned = (input_ids.sum(1) + input_ids.shape[1]) % scores.shape[1]
-        scores[torch.arange(len(scores)), banned] = -torch.inf
-        scores[:, 5] += 0.5 * (input_ids[:, -1] == 6)
-        return scores
-
-
-def test_the_callers_processors_run_with_each_rows_own_prefix() -> None:
-    params = requests(temperature=0.9)
-    assert_drafts_change_nothing(params, seeds=6, logits_processor=[CountsItsOwnWay()])
-
-
-def test_a_row_behind_a_refused_token_never_raises() -> None:
-    class NeverAfter(LogitsProcessor):
-        """Empties every row that stands behind token 9."""
-
-        def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-            scores[:, 9] = -torch.inf
-            scores[input_ids[:, -1] == 9] = -torch.inf
-            return scores
-
-    params = requests(temperature=0.8)
-    ids = {"input_ids": IDS.masked_fill(IDS == 9, 8)}
-    plain = written(params, logits_processor=[NeverAfter()], **ids)
-    nines = torch.full_like(plain.sequences[:, NEW], 9)
-    out = written(
-        params, logits_processor=[NeverAfter()], draft=Scripted(nines, "right"),
-        num_draft_tokens=3, **ids,
-    )  # fmt: skip
-    assert_same(out, plain)
-
-
-def test_a_reached_row_that_is_empty_ends_its_request_and_no_other() -> None:
-    class Empties(LogitsProcessor):
-        def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-            if input_ids.shape[1] == 9:
-                scores[2] = -torch.inf
-            return scores
-
-    params = requests(temperature=0.8)
-    free = written(params)
-    errors = []
-    for draft in (None, Scripted(free.sequences[:, NEW], "right")):
-        more = {} if draft is None else {"draft": draft, "num_draft_tokens": 4}
-        with pytest.raises(EmptyRowError, match=r"request 2, position 8: .*Transformers") as caught:
-            written(params, logits_processor=[Empties()], **more)
-        errors.append(caught.value)
-    assert errors[0].slots == errors[1].slots == (2,)
-    assert errors[1].output.finish_reasons[2] == "error"
-    assert torch.equal(errors[0].output.sequences, errors[1].output.sequences)
 
 
 def test_ragged_prompts_equal_single_runs() -> None:

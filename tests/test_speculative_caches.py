@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
+from model_families import tiny
 from scripted import Scripted
-from test_causal_lm import tiny
 
 import logitkit as lk
 from logitkit import SamplingParams

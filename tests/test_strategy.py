@@ -23,9 +23,10 @@ from transformers import (
 
 from logitkit import SamplingParams
 from logitkit.causal_lm import DecoderOnlyOutput
+from logitkit.generation.call import Generation
 from logitkit.generation.custom_generate import callers_processors
 from logitkit.generation.door import generate
-from logitkit.generation.strategy import Generation, GenerationStrategy, Sampling
+from logitkit.generation.strategy import GenerationStrategy, Sampling
 
 MODEL = tiny_model()
 TOKENIZER = tiny_tokenizer()

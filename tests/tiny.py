@@ -11,12 +11,20 @@ from tokenizers import AddedToken, Tokenizer, decoders, models
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from logitkit import SamplingParams
+
 VOCAB = 64
 PAD, BOS, EOS = 0, 1, 2
 # Prompts of different length, left-padded.
 IDS = torch.tensor([[PAD, PAD, 5, 6, 7], [9, 8, 7, 6, 5], [PAD, 11, 12, 5, 9]])
 MASK = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1], [0, 1, 1, 1, 1]])
 PADDED: dict[str, Any] = {"input_ids": IDS, "attention_mask": MASK}
+# A request for each of them, no two alike.
+MIXED = [
+    SamplingParams(temperature=0.8, top_p=0.9, repetition_penalty=1.2, sampling_seed=3),
+    SamplingParams(temperature=0.0, presence_penalty=0.5, max_new_tokens=7),
+    SamplingParams(top_k=9, min_p=0.02, xtc_probability=0.5, sampling_seed=4, max_new_tokens=12),
+]
 
 
 def tiny_model(seed: int = 0, **config: Any) -> Any:

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from logitkit import randomness
 from logitkit.batch import Batch
 from logitkit.causal_lm import CausalLM, table_length
-from logitkit.causal_lm_checks import check_model
+from logitkit.causal_lm.checks import check_model
 from logitkit.draft.source import Draft, DraftSource
 from logitkit.ops import OK
 

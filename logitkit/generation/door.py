@@ -19,7 +19,7 @@ from transformers import (
     StoppingCriteriaList,
 )
 
-from logitkit.causal_lm_checks import check_model
+from logitkit.causal_lm.checks import check_model
 from logitkit.draft.sources import as_source
 from logitkit.generation.keywords import Keywords, read_keywords
 from logitkit.generation.settings import Settings

@@ -21,9 +21,10 @@ from logitkit.draft.legal import check_logits, checked, legal_draft
 from logitkit.draft.model import ModelDraft
 from logitkit.draft.source import Draft, DraftSource
 from logitkit.draft.sources import as_source
+from logitkit.generation.call import Generation
 from logitkit.generation.settings import Settings
 from logitkit.generation.speculation import ForwardMode, Tally
-from logitkit.generation.strategy import Generation, GenerationStrategy, take
+from logitkit.generation.strategy import GenerationStrategy, take
 from logitkit.ops import OK
 from logitkit.params import SamplingParams
 from logitkit.params.checks import shown

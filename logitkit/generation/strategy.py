@@ -1,6 +1,6 @@
 """`GenerationStrategy`: the loop `forward -> logits -> stages -> token`; `Sampling`: the plain one.
 
-Above `batch`, `plan` and `causal_lm`, below the doors. A strategy is also a valid
+Above `call` (one call under way), below the doors. A strategy is also a valid
 `custom_generate=` callable of transformers.
 """
 
@@ -8,35 +8,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from logitkit.batch import Batch, expand
-from logitkit.causal_lm import CausalLM
 from logitkit.errors import RowError
+from logitkit.generation.call import Generation, begin
 from logitkit.generation.custom_generate import settings as settings_from_transformers
-from logitkit.generation.limits import row_limits
-from logitkit.generation.progress import Progress
-from logitkit.generation.reach import Reach
-from logitkit.generation.record import Record
 from logitkit.generation.settings import Settings
-from logitkit.generation.speculation import Speculation
 from logitkit.ops import OK
-from logitkit.params import ResolvedParams, SamplingParams, resolve
+from logitkit.params import SamplingParams
 from logitkit.params.checks import shown
 from logitkit.params.words import check_tokenizer
 from logitkit.plan import Plan
 from logitkit.rows import Rows
-from logitkit.sampler import Choice, Sampler
+from logitkit.sampler import Choice
 from logitkit.stage import Stage
 from logitkit.stages import DEFAULT_STAGES
-from logitkit.stages.transformers_list import TransformersList
-from logitkit.stops import StopRules
-
-BEHIND_PROCESSORS = ("grammar", "temperature")  # and the filters
 
 
 def as_requests(params: Any) -> tuple[SamplingParams, ...]:
@@ -51,23 +40,6 @@ def as_requests(params: Any) -> tuple[SamplingParams, ...]:
     if not several:
         raise ValueError("`params` is empty: give SamplingParams, one or one per prompt")
     return several
-
-
-@dataclass
-class Generation:
-    """One call under way: the model with its prompt, the batch, and what became of the rows.
-
-    `limits` are the most new tokens of each row. `speculation` is what a speculative strategy tells
-    at the end.
-    """
-
-    lm: CausalLM
-    batch: Batch
-    sampler: Sampler
-    progress: Progress
-    record: Record
-    limits: list[int]
-    speculation: Speculation | None = None
 
 
 class GenerationStrategy(ABC):
@@ -143,7 +115,10 @@ class GenerationStrategy(ABC):
         """
         streamer = self.streamer
         try:
-            generation = self._begin(model, input_ids, settings)
+            generation = begin(
+                model, input_ids, settings, tokenizer=self.tokenizer, stages=self.stages,
+                backend=self.backend, streamer=streamer, keeps_logits=self.keeps_logits,
+            )  # fmt: skip
             if streamer is not None:
                 streamer.put(input_ids.cpu())
             self.run(generation)
@@ -155,53 +130,6 @@ class GenerationStrategy(ABC):
     @abstractmethod
     def run(self, generation: Generation) -> None:
         """Make tokens until every row is over."""
-
-    def _begin(self, model: Any, input_ids: Tensor, settings: Settings) -> Generation:
-        inputs = dict(settings.model_inputs)
-        mask = inputs.pop("attention_mask", None)
-        lm = CausalLM(model, input_ids, mask, **inputs)
-        resolved = [
-            resolve(
-                p,
-                tokenizer=self.tokenizer,
-                eos_token_ids=settings.eos_token_ids,
-                vocab_size=lm.vocab_size,
-            )
-            for p in settings.params
-        ]
-        _check_logprobs(resolved, lm.vocab_size, settings.return_dict)
-        params = expand(resolved, len(input_ids))
-        lengths = lm.lengths.tolist()
-        limits = row_limits(params, lengths, settings.max_new_tokens, lm)
-        rules = [
-            StopRules(p, self.tokenizer, limit) for p, limit in zip(params, limits, strict=True)
-        ]
-        device = lm.lengths.device
-        prompts = input_ids.to(device, torch.int64)
-        pad = _pad(settings, params, limits)
-        idle = pad if pad < lm.vocab_size else 0
-        stages = self.stages
-        progress = Progress(prompts, rules, pad, idle, settings.criteria, self.streamer)
-        if settings.processors:
-            mine = TransformersList(
-                settings.processors, prompts, idle, Reach(params, limits, progress)
-            )
-            behind = (i for i, s in enumerate(stages) if s.is_filter or s.op in BEHIND_PROCESSORS)
-            place = next(behind, len(stages))
-            stages = (*stages[:place], mine, *stages[place:])
-        batch = Batch.start(
-            params,
-            [row[len(row) - length :] for row, length in zip(prompts, lengths, strict=True)],
-            stages,
-            vocab_size=lm.vocab_size,
-            room=min(max(limits), 1024) + 1,
-            device=device,
-            backend=self.backend,
-        )
-        record = Record(params, scores=settings.output_scores, logits=settings.output_logits)
-        keeps_logits = self.keeps_logits or record.keeps_logits
-        sampler = Sampler(batch.plan, params, keeps_logits=keeps_logits)
-        return Generation(lm, batch, sampler, progress, record, limits)
 
 
 class Sampling(GenerationStrategy):
@@ -288,31 +216,3 @@ def _finished(generation: Generation, settings: Settings, input_ids: Tensor, tex
         first.slots = (*first.slots, *other.slots)
     first.output = result
     raise first
-
-
-def _check_logprobs(params: Sequence[ResolvedParams], vocab_size: int, return_dict: bool) -> None:
-    for p in params:
-        if p.logprobs is not None and not return_dict:
-            raise ValueError(
-                f"`logprobs`={p.logprobs} has nowhere to go in a tensor of tokens: "
-                "pass return_dict_in_generate=True"
-            )
-        if p.logprobs is not None and p.logprobs > vocab_size:
-            raise ValueError(
-                f"`logprobs`={p.logprobs}, but there are only {vocab_size} tokens: ask for fewer"
-            )
-
-
-def _pad(settings: Settings, params: Sequence[ResolvedParams], limits: Sequence[int]) -> int:
-    """What stands behind the end of a row: the pad id, else the first eos id."""
-    if settings.pad_token_id is not None:
-        return settings.pad_token_id
-    if settings.eos_token_ids:
-        return settings.eos_token_ids[0]
-    stops = any(p.stop or p.stop_token_ids or p.stop_regex for p in params)
-    if len(params) > 1 and (stops or settings.criteria or len(set(limits)) > 1):
-        raise ValueError(
-            "`pad_token_id`: rows may end at different tokens, and neither a pad nor an eos id is "
-            "known to fill the shorter ones; pass pad_token_id="
-        )
-    return 0

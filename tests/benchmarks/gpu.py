@@ -24,6 +24,7 @@ from torch import Tensor
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent.parent), str(HERE.parent), str(HERE.parent / "triton_ops")]
 
+DEVICE = "cuda"  # "cpu" under the interpreter, to try the script itself
 BATCHES = (1, 8, 32, 64, 128, 256)
 WIDTHS = (32_000, 128_256, 151_936, 262_144)
 HISTORY = 512
@@ -45,8 +46,8 @@ Step = Callable[[], Any]
 
 def problem(size: int, width: int, deviation: float = 3.0) -> Tensor:
     """Normal logits, about what language models give."""
-    generator = torch.Generator("cuda").manual_seed(size)
-    return torch.randn(size, width, device="cuda", generator=generator) * deviation
+    generator = torch.Generator(DEVICE).manual_seed(size)
+    return torch.randn(size, width, device=DEVICE, generator=generator) * deviation
 
 
 def call_of(
@@ -63,8 +64,8 @@ def call_of(
     g = torch.Generator().manual_seed(5)
     prompts = torch.randint(width, (size, HISTORY), generator=g).tolist()
     batch = start(params, prompts, width, backend="numba", prompt_lengths=[HISTORY // 2] * size)
-    given = {name: value.cuda() for name, value in arguments(batch).items()}
-    return tuple(t.cuda() for t in tensors(batch.rows())), given
+    given = {name: value.to(DEVICE) for name, value in arguments(batch).items()}
+    return tuple(t.to(DEVICE) for t in tensors(batch.rows())), given
 
 
 # The laws on real kernels
@@ -87,7 +88,7 @@ def check_twins() -> str:
             logits = kinds(width)
             size = len(logits)
             rounded += compare(
-                logits, requests([fields] * size), histories(size, width), device="cuda"
+                logits, requests([fields] * size), histories(size, width), device=DEVICE
             )
             rows += size
     return f"{rows} rows agree with plain torch, {rounded} decided by rounding"
@@ -165,13 +166,13 @@ def check_grammars() -> str:
         for words in (width // 32, width // 32 + 2):
             for fields in ({}, EVERYTHING):
                 params, prompts = requests([fields] * size), histories(size, width)
-                compare(logits, params, prompts, device="cuda", masks=masks(size, words))
+                compare(logits, params, prompts, device=DEVICE, masks=masks(size, words))
     for seed in range(8):
         call = random_call(seed, size=5000)
-        moved = triton_ops.advance_fsm(*(part.cuda() for part in call))
+        moved = triton_ops.advance_fsm(*(part.to(DEVICE) for part in call))
         assert torch.equal(moved.cpu(), reference.advance_fsm(*call))
     params = requests([{"regex": "([a-e]{2})*(x[a-e]*)?"}, {}, {"choice": ["abab", "aab"]}])
-    fast = start(params, [[0]] * 3, 97, backend="triton", device="cuda")
+    fast = start(params, [[0]] * 3, 97, backend="triton", device=DEVICE)
     slow = start(params, [[0]] * 3, 97, backend="numba")
     assert "grammar[table]" in str(fast.plan)
     for step in range(5):
@@ -186,7 +187,104 @@ def check_grammars() -> str:
     return "masks, automata and steps with grammars equal the CPU's, without a host sync"
 
 
-LAWS = (check_twins, check_draws, check_splits, check_graph, check_grammars)
+def check_commits() -> str:
+    """Histories and heads move as in plain torch, in place, whatever the strides."""
+    import triton_ops
+    from logitkit.ops import reference
+
+    g = torch.Generator().manual_seed(6)
+    for size, n in ((1, 1), (7, 3), (300, 1), (300, 17)):
+        tokens = torch.randint(100, (size, 2, 60), generator=g)
+        head = torch.randint(30, (size, 2), generator=g)
+        new, counts = (torch.randint(n + 1, (n, size), generator=g).T for _ in range(2))
+        for num_tokens in (None, counts[:, 0]):
+            want = tokens[:, 1].clone(), head[:, 0].clone()
+            reference.commit_tokens(*want, new, num_tokens)
+            there, heads = tokens.to(DEVICE)[:, 1], head.to(DEVICE)[:, 0]
+            given = None if num_tokens is None else num_tokens.to(DEVICE)
+            triton_ops.commit_tokens(there, heads, new.to(DEVICE), given)
+            assert torch.equal(there.cpu(), want[0])
+            assert torch.equal(heads.cpu(), want[1])
+    return "commits equal plain torch's"
+
+
+def check_details() -> str:
+    """Log-probabilities within 1e-6 of plain torch's, split rows and whole ones, same survivors."""
+    import triton_ops
+    from logitkit.ops import reference
+    from triton_ops import launch
+
+    actual, worst, rows = launch.processors_of, 0.0, 0
+    for fields in (ALL, {"top_p": 0.95}, {"top_k": 60_000}, {"logit_bias": {3: 9.0}}, {}):
+        for size, width in ((4, 128_256), (150, 2_000)):
+            call, given = call_of(size, width, fields, False)
+            logits = problem(size, width)
+            local = (t.cpu() for t in (logits, *call))
+            want = reference.sample_tokens(
+                *local, details=True, **{k: v.cpu() for k, v in given.items()}
+            )
+            results = []
+            for processors in (1, 32, actual(logits.device)):
+                launch.processors_of = lambda device, n=processors: n  # type: ignore[assignment]
+                results.append(triton_ops.sample_tokens(logits, *call, details=True, **given))
+            launch.processors_of = actual
+            for found in results[1:]:
+                assert all(map(torch.equal, found, results[0]))
+            same = results[0][3].cpu() == want[3]
+            assert int((~same).sum()) <= 1  # a mass within 1e-6 of p
+            assert torch.equal(results[0][0].cpu()[same], want[0][same])
+            worst = max(worst, float((results[0][2].cpu() - want[2])[same].abs().max()))
+            rows += size
+    assert worst <= 2e-6
+    return f"log-probabilities of {rows} rows within {worst:.1e} of plain torch's"
+
+
+def check_steps() -> str:
+    """A whole decode step waits for nothing, and a graph of it goes on at every replay."""
+    from helpers import start
+    from twin import requests
+
+    params = requests([ALL, {"temperature": 2.0}, {"temperature": 0.0}, {"top_p": 0.9}] * 2)
+    prompts = [[1 + i] * (3 + i) for i in range(8)]
+    logits = problem(8, 5000, 1.0)
+    fast, captured, slow = (
+        start(params, prompts, 5000, backend=backend, device=device, room=64)
+        for backend, device in (("triton", DEVICE), ("triton", DEVICE), ("numba", "cpu"))
+    )
+
+    def step(batch: Any, logits: Tensor) -> None:
+        tokens, _ = batch.plan.draw(logits, batch.rows())
+        batch.commit(tokens)
+
+    step(fast, logits)  # compiles
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _ in range(4):
+            step(fast, logits)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    step(captured, logits)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):  # runs nothing yet
+        step(captured, logits)
+    for _ in range(4):
+        graph.replay()
+    for _ in range(5):
+        step(slow, logits.cpu())
+    for batch in (fast, captured):
+        assert torch.equal(batch.history.head.cpu(), slow.history.head)
+        for slot, head in enumerate(slow.history.head.tolist()):
+            found = batch.history.tokens[slot, :head].cpu()
+            assert torch.equal(found, slow.history.tokens[slot, :head])
+    last = slow.rows().last(5)
+    assert len({tuple(step) for step in last.T.tolist()}) == 5  # fresh noise at every replay
+    return "decode steps wait for nothing, and replays of their graph draw what the CPU draws"
+
+
+LAWS = (
+    check_twins, check_draws, check_splits, check_graph, check_grammars, check_commits,
+    check_details, check_steps,
+)  # fmt: skip
 
 
 # The table
@@ -212,7 +310,7 @@ def transformers_list(logits: Tensor, fields: dict[str, Any]) -> Step | None:
         "min_p": hf.MinPLogitsWarper,
     }
     chain = LogitsProcessorList(make(fields[k]) for k, make in makers.items() if k in fields)
-    ids = torch.randint(logits.shape[1], (len(logits), HISTORY), device="cuda")
+    ids = torch.randint(logits.shape[1], (len(logits), HISTORY), device=DEVICE)
     return lambda: exponential_race(chain(ids, logits).softmax(-1))
 
 
@@ -256,8 +354,8 @@ def vllm(logits: Tensor, fields: dict[str, Any]) -> Step | None:
     from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p
 
     size = len(logits)
-    k = torch.full((size,), fields["top_k"], device="cuda") if "top_k" in fields else None
-    p = torch.full((size,), fields["top_p"], device="cuda") if "top_p" in fields else None
+    k = torch.full((size,), fields["top_k"], device=DEVICE) if "top_k" in fields else None
+    p = torch.full((size,), fields["top_p"], device=DEVICE) if "top_p" in fields else None
     return lambda: exponential_race(apply_top_k_top_p(logits.clone(), k, p).softmax(-1))
 
 

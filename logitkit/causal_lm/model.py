@@ -1,71 +1,22 @@
-"""A model with its cache and its mask: `tokens -> logits`, and nothing else.
+"""`CausalLM`: the forward, with the positions, the mask and the widths of its rows.
 
-Sits below `strategy`, whose loop calls `prefill` once, then the object itself per step, then `keep`
-when drafts were refused. Every fact that changes between transformers releases lives here: the
-name of the cache, what a cache can undo, which inputs a forward takes, how its output is built.
+Above `cache`, `config` and `checks`, below the loops of `generation`.
 """
 
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import DynamicCache, GenerationMixin, PreTrainedModel
-from transformers.generation.utils import GenerateDecoderOnlyOutput
 
-from logitkit import causal_lm_checks as checks
-
-# Newest name first: 5.24 says `cache`, before that attention models said `past_key_values` and
-# Mamba `cache_params`. A forward that does not know a name may swallow it without an error.
-_CACHE_NAMES = ("cache", "past_key_values", "cache_params")
-
-# The cache layers whose keys and values are one entry per token, so that entries can be taken out.
-_TOKEN_LAYERS = ("DynamicLayer", "DynamicSlidingWindowLayer", "DummyLayer")
+from logitkit.causal_lm import cache as caches
+from logitkit.causal_lm import checks, config
 
 _MASK_HEADROOM = 256
 _MAX_WIDTH_RATIO = 1.25
-
-
-@dataclass
-class DecoderOnlyOutput(GenerateDecoderOnlyOutput):
-    """What `model.generate` returns with `return_dict_in_generate`, and what only logitkit knows.
-
-    `lengths` [B]: new tokens per row. `finish_reasons`: "eos", "stop", "length" or "criteria" per
-    row. `stop_matched`: the stop that ended the row, else None. `texts`: the new text per row (with
-    a tokenizer), cut at its stop. `logprobs` [B, T], `top_logprobs` and `top_token_ids` [B, T, k]:
-    NaN and the pad id behind a row's end. `speculation`: what a speculative generation counted. A
-    field that was not asked for is None and no key.
-    """
-
-    lengths: Tensor | None = None
-    finish_reasons: list[str] | None = None
-    stop_matched: list[str | int | None] | None = None
-    texts: list[str] | None = None
-    logprobs: Tensor | None = None
-    top_logprobs: Tensor | None = None
-    top_token_ids: Tensor | None = None
-    speculation: Any = None
-
-
-def decoder_only_output(
-    sequences: Tensor,
-    scores: tuple[Tensor, ...] | None = None,
-    logits: tuple[Tensor, ...] | None = None,
-    cache: Any = None,
-    **extra_fields: Any,
-) -> DecoderOnlyOutput:
-    """Build the output with the cache under the field name of the installed release.
-
-    sequences [B, L]; scores and logits: one [B, V] per new token; extra_fields: the fields that
-    `DecoderOnlyOutput` adds. An unknown field is a TypeError.
-    """
-    names = {field.name for field in fields(GenerateDecoderOnlyOutput)}
-    cache_name = next(name for name in _CACHE_NAMES if name in names)
-    values = {"sequences": sequences, "scores": scores, "logits": logits, cache_name: cache}
-    return DecoderOnlyOutput(**values, **extra_fields)
 
 
 class CausalLM:
@@ -86,11 +37,11 @@ class CausalLM:
     reach the first forward only, but for `token_type_ids`, which go on with their last value.
 
     vocab_size: the width of the logits. num_tokens: the ids below it that have an embedding, which
-    alone may be fed. context_length: the positions that the config promises,
-    None when it names none. position_limit: `context_length` for models with a finite table of
-    positions (no rotary), else None; later positions are held at the last one, so that finished
-    rows and padding behind short drafts cannot overrun the table. lengths: [B] int64 on the device
-    of the embedding, the tokens that each row has been given so far, prompt included.
+    alone may be fed. context_length: the positions that the config promises, None when it names
+    none. position_limit: `context_length` for models with a finite table of positions (no rotary),
+    else None; later positions are held at the last one, so that finished rows and padding behind
+    short drafts cannot overrun the table. lengths: [B] int64 on the device of the embedding, the
+    tokens that each row has been given so far, prompt included.
 
     Errors: ValueError for encoder-decoder models, for models whose forward takes no cache, for
     ids, masks and positions of a wrong shape or value, for unknown inputs.
@@ -105,11 +56,11 @@ class CausalLM:
         position_ids: Tensor | None = None,
         **model_inputs: Any,
     ) -> None:
-        base = _unwrapped(model)
-        config = base.config.get_text_config(decoder=True)
+        base = config.unwrapped(model)
+        text_config = base.config.get_text_config(decoder=True)
         parameters = inspect.signature(base.forward).parameters
         model_inputs = {name: value for name, value in model_inputs.items() if value is not None}
-        self._cache_name = checks.cache_name(base, parameters, _CACHE_NAMES)
+        self._cache_name = checks.cache_name(base, parameters, caches.NAMES)
         checks.check_inputs(base, parameters, model_inputs)
 
         embedding = base.get_input_embeddings()
@@ -120,17 +71,19 @@ class CausalLM:
         self._cache: Any = None
         if getattr(base, "_supports_default_dynamic_cache", lambda: True)():
             self._cache = DynamicCache(config=base.config)
-        self.vocab_size = _vocab_size(base, config)
+        self.vocab_size = config.vocab_size(base, text_config)
         self.num_tokens = min(self.vocab_size, int(embedding.num_embeddings))
-        self.context_length = _context_length(config)
+        self.context_length = config.context_length(text_config)
         self._takes_positions = "position_ids" in parameters
-        self.position_limit = table_length(model) if self._takes_positions else None
+        self.position_limit = config.table_length(model) if self._takes_positions else None
         self._takes_logits_to_keep = "logits_to_keep" in parameters
         # GPT-Neo takes positions, but its local layers have a mask that counts columns.
         self._by_column = not self._takes_positions or "local" in getattr(
-            config, "attention_layers", ()
+            text_config, "attention_layers", ()
         )
-        counts_columns = not self._takes_positions and hasattr(config, "max_position_embeddings")
+        counts_columns = not self._takes_positions and hasattr(
+            text_config, "max_position_embeddings"
+        )
         self._needs_equal_rows = counts_columns and len(input_ids) > 1
         if counts_columns and not attention_mask.all():
             raise ValueError(
@@ -156,7 +109,7 @@ class CausalLM:
         }
         self._masks_past = True
         self._token_types: Tensor | None = model_inputs.get("token_type_ids")
-        self._before: list[tuple[Tensor, Tensor] | None] = []
+        self._before: list[caches.Entries | None] = []
         self._start_positions(base, position_ids)
 
     def _start_positions(self, base: Any, position_ids: Tensor | None) -> None:
@@ -202,7 +155,7 @@ class CausalLM:
             inputs["logits_to_keep"] = 1
         logits = self._forward(inputs, self._prompt_positions)
         assert logits.shape[-1] == self.vocab_size
-        layers = self._layers()
+        layers = caches.layers(self._cache)
         # A release that does not know our name for the cache swallows it; so does a model with
         # gradient checkpointing in train mode. Each later token would then be without context.
         if self._cache is None or not any(getattr(x, "is_initialized", True) for x in layers):
@@ -210,7 +163,7 @@ class CausalLM:
                 f"`model`: {type(self._model).__name__} did not fill its cache; if gradient "
                 "checkpointing is on, call `model.eval()` first"
             )
-        self._sliding = any(map(_is_sliding, layers))
+        self._sliding = any(map(caches.is_sliding, layers))
         # A purely recurrent model would spread a mask that is longer than its input over it.
         self._masks_past = any(hasattr(layer, "keys") for layer in layers)
         # A copy lets go of the other positions' logits where the model computed them all.
@@ -231,15 +184,11 @@ class CausalLM:
             positions = positions + torch.arange(n, device=self._device)
         if self.position_limit is not None:
             positions = positions.clamp(max=self.position_limit - 1)
-        # Sliding layers drop their oldest entries in the forward; `keep` may need them again. They
-        # are replaced, not written to, so a reference is a snapshot.
+        # What sliding layers drop in the forward, `keep` may need again.
         fed = self._fed if chain else 0
         if not fed:
-            self._before = (
-                [(x.keys, x.values) if _is_sliding(x) else None for x in self._layers()]
-                if (n > 1 or chain) and self._sliding
-                else []
-            )
+            needed = (n > 1 or chain) and self._sliding
+            self._before = caches.sliding_entries(self._cache) if needed else []
         self._fed = fed + n
         self._width += n
         self.lengths = self.lengths + n
@@ -279,15 +228,9 @@ class CausalLM:
 
         Recurrent and hybrid models have not. Known after `prefill`.
         """
-        return not (self._uncroppable() or self._needs_equal_rows or self.longest_block == 0)
-
-    def _layers(self) -> list[Any]:
-        return list(getattr(self._cache, "layers", []))
-
-    def _uncroppable(self) -> set[str]:
-        if type(self._cache) is not DynamicCache:  # a model's own may hold more than its layers
-            return {type(self._cache).__name__}
-        return {type(layer).__name__ for layer in self._layers()}.difference(_TOKEN_LAYERS)
+        return not (
+            caches.uncroppable(self._cache) or self._needs_equal_rows or self.longest_block == 0
+        )
 
     @property
     def longest_block(self) -> int | None:
@@ -295,8 +238,7 @@ class CausalLM:
 
         Sliding windows forget what came before a longer one. Known after `prefill`.
         """
-        windows = [x.sliding_window for x in self._layers() if _is_sliding(x)]
-        return min(windows) - 1 if windows else None
+        return caches.longest_block(self._cache)
 
     @property
     def columns_left(self) -> int | None:
@@ -312,7 +254,7 @@ class CausalLM:
                 f"`model`: {type(self._model).__name__} takes no `position_ids`, so that its rows "
                 "must keep equally many tokens: generate without drafts, or one prompt at a time"
             )
-        if names := self._uncroppable():
+        if names := caches.uncroppable(self._cache):
             raise ValueError(
                 f"`model`: {type(self._model).__name__} cannot forget rejected tokens, its cache "
                 f"is made of {', '.join(sorted(names))}: generate without drafts"
@@ -357,58 +299,9 @@ class CausalLM:
         self._before = []
 
     def _gather(self, longest: int, n: int) -> None:
-        """Move each row's entries to the right end of a cache of width `longest`."""
-        mask = self._mask[:, : self._width]
-        for i, layer in enumerate(self._layers()):
-            if getattr(layer, "keys", None) is None:  # shares another layer's entries
-                continue
-            keys, values, size = layer.keys, layer.values, longest
-            if _is_sliding(layer):
-                before = self._before[i]
-                assert before is not None
-                keys = torch.cat([before[0], keys[:, :, -n:]], dim=2)
-                values = torch.cat([before[1], values[:, :, -n:]], dim=2)
-                size = min(longest, layer.sliding_window - 1)
-                layer.cumulative_length = longest
-            # Stable, so holes and padding go to the front and the row's entries keep their order.
-            columns = mask[:, -keys.shape[2] :].argsort(dim=1, stable=True)[:, -size:]
-            columns = columns[:, None, :, None].to(keys.device)  # [B, 1, size, 1]
-            layer.keys = torch.take_along_dim(keys, columns, dim=2)
-            layer.values = torch.take_along_dim(values, columns, dim=2)
+        """Leave `longest` columns: padding, then each row's own entries at the right end."""
+        caches.gather(self._cache, self._mask[:, : self._width], longest, n, self._before)
         self._width = longest
         arange = torch.arange(longest, device=self._device)
         self._mask.fill_(1)
         self._mask[:, :longest] = arange >= longest - self.lengths[:, None]
-
-
-def _is_sliding(layer: Any) -> bool:
-    return bool(getattr(layer, "is_sliding", False))
-
-
-def table_length(model: Any) -> int | None:
-    """The longest text that `model` has a table of positions for; None: any length."""
-    config = _unwrapped(model).config.get_text_config(decoder=True)
-    # Every rotary model has `rope_parameters`; what remains looks positions up in a table.
-    return None if hasattr(config, "rope_parameters") else _context_length(config)
-
-
-def _unwrapped(model: Any) -> Any:
-    """Return the transformers model inside a compiled or PEFT one: their signatures say nothing."""
-    model = getattr(model, "_orig_mod", model)
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-
-def _vocab_size(base: Any, config: Any) -> int:
-    head = base.get_output_embeddings()
-    if head is None:
-        return int(config.vocab_size)
-    # Packed (quantised) weights have another shape than the layer that they stand for.
-    return int(getattr(head, "out_features", None) or head.weight.shape[0])
-
-
-def _context_length(config: Any) -> int | None:
-    for name in ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len"):
-        value = getattr(config, name, None)
-        if isinstance(value, int) and value > 0:
-            return value
-    return None

@@ -1,34 +1,18 @@
-"""When a request is over: eos, stop ids, stop strings, stop regexes and the length.
-
-Sits beside `params`, below both doors to transformers. A `StopRules` belongs to one request and is
-pushed its new tokens in order; the prompt never takes part.
-"""
+"""`StopRules`: at which of its new tokens a request is over, and why."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import regex
 
 from logitkit.params import ResolvedParams
 from logitkit.params.words import check_tokenizer
+from logitkit.stops.new_text import NewText, Tokenizer, hidden_tokens
 
 # A search runs for microseconds; only a pattern that backtracks without end reaches this.
 REGEX_TIME_LIMIT = 1.0
-
-# Tokens that stay in the decoded window: enough to hold a split character and a stripped space.
-_WINDOW = 8
-# What a decoder writes for a character that has not all of its bytes yet.
-_INCOMPLETE = "\ufffd"
-# How byte-fallback vocabularies spell a raw byte.
-_BYTE_TOKEN = regex.compile(r"<0x[0-9A-Fa-f]{2}>")
-
-
-class Tokenizer(Protocol):
-    """The one method that stops need of a tokenizer; every transformers tokenizer has it."""
-
-    def decode(self, token_ids: Any, skip_special_tokens: bool = ...) -> Any: ...
 
 
 class Finish(NamedTuple):
@@ -104,14 +88,14 @@ class StopRules:
         self._strings = params.stop
         self._patterns = [_compile(pattern) for pattern in params.stop_regex]
         self._regex_time_limit = regex_time_limit
-        hidden = _hidden_tokens(tokenizer) if self.needs_text else {}
+        hidden = hidden_tokens(tokenizer) if self.needs_text else {}
         self._enders = _enders(params, hidden)
         # A new match may begin this many characters before the window; a regex anywhere.
         self._reach = None if self._patterns else max(map(len, self._strings), default=1) - 1
         self._past = -1  # a match counts when it ends behind this character
         self._cut: int | None = None
         self._last_is_text = True
-        self._new = _NewText(tokenizer, frozenset(hidden.values()))
+        self._new = NewText(tokenizer, frozenset(hidden.values()))
 
     def push(self, token: int) -> Finish | None:
         """Takes the next new token; returns why the request is over, or None when it is not."""
@@ -183,87 +167,6 @@ class StopRules:
         return min(found, key=lambda match: match[:2], default=None)
 
 
-class _NewText:
-    """The visible text of a growing list of ids, decoded a few ids at a time.
-
-    The text is `head + decode(window)` at any time: the window, the last ids less `hidden` ones,
-    covers whatever later tokens can still change (a split character, a run of byte tokens, spaces
-    cleaned up).
-    """
-
-    def __init__(self, tokenizer: Tokenizer | None, hidden: frozenset[int]):
-        self.ids: list[int] = []
-        self._tokenizer = tokenizer
-        self._hidden = hidden
-        # Then spaces around punctuation come and go, in pairs that a border must not split.
-        self._cleans_up = getattr(tokenizer, "clean_up_tokenization_spaces", False)
-        self._num_read = 0
-        self._window: list[int] = []
-        self._head = ""
-        self._tail = ""
-
-    def decode(self, ids: list[int]) -> str:
-        """The visible text of `ids`; raises ValueError without a tokenizer."""
-        if self._tokenizer is None:
-            raise ValueError("the text of a request needs a tokenizer: pass `tokenizer=`")
-        if not ids:
-            return ""
-        text = self._tokenizer.decode(ids, skip_special_tokens=True)
-        assert isinstance(text, str)
-        return text
-
-    def read(self) -> None:
-        """Takes in the ids that were appended since the last call."""
-        fresh = self.ids[self._num_read :]
-        self._num_read = len(self.ids)
-        self._window += [token for token in fresh if token not in self._hidden]
-        self._tail = self.decode(self._window)
-
-    def rewind(self, num_ids: int) -> None:
-        """Forgets all but the first ids; the next `read` decodes them anew."""
-        del self.ids[num_ids:]
-        self._num_read, self._window, self._head, self._tail = 0, [], "", ""
-
-    def reread(self) -> None:
-        """Decodes everything anew, in one window."""
-        self._num_read, self._window, self._head = 0, [], ""
-        self.read()
-
-    def since(self, reach: int | None) -> tuple[int, str]:
-        """The window and `reach` characters before it (None: all), with the offset of its start.
-
-        A character at the end that lacks bytes is left out.
-        """
-        offset = 0 if reach is None else max(0, len(self._head) - reach)
-        return offset, (self._head[offset:] + self._tail).rstrip(_INCOMPLETE)
-
-    def settle(self) -> None:
-        """Shortens a long window to its last ids where no later token can tell the difference."""
-        if len(self._window) < 2 * _WINDOW:
-            return
-        kept = self._window[-_WINDOW:]
-        tail = self.decode(kept)
-        # The kept ids must show something, so that a space stripped at the start of a decode and a
-        # split character are behind them.
-        if not tail.rstrip(_INCOMPLETE) or not self._tail.endswith(tail):
-            return
-        if self._open_bytes(kept) or (self._cleans_up and not tail.lstrip()[:1].isalnum()):
-            return
-        self._window = kept
-        self._head += self._tail[: len(self._tail) - len(tail)]
-        self._tail = tail
-
-    def _open_bytes(self, ids: list[int]) -> bool:
-        """True when nothing visible among `ids` closes a run of byte tokens.
-
-        One wrong byte later on turns such a run, all of it, into replacement characters.
-        """
-        spell = getattr(self._tokenizer, "convert_ids_to_tokens", None)
-        if spell is None:
-            return False
-        return all(piece is None or _BYTE_TOKEN.fullmatch(piece) for piece in spell(ids))
-
-
 def _compile(pattern: str) -> Any:
     try:
         compiled = regex.compile(pattern)
@@ -296,13 +199,3 @@ def _enders(params: ResolvedParams, hidden: Mapping[str, int]) -> dict[int, Fini
                 f"token alone as a stop string, or `stop_token_ids=[{hidden[inside]}]`"
             )
     return enders
-
-
-def _hidden_tokens(tokenizer: Tokenizer | None) -> dict[str, int]:
-    """Text -> id of the special tokens, which `decode` with `skip_special_tokens` leaves out."""
-    added: Mapping[int, Any] = getattr(tokenizer, "added_tokens_decoder", {})
-    hidden = {token.content: index for index, token in added.items() if token.special}
-    texts = getattr(tokenizer, "all_special_tokens", ())
-    hidden.update(zip(texts, getattr(tokenizer, "all_special_ids", ()), strict=True))
-    hidden.pop("", None)
-    return hidden

@@ -1,6 +1,6 @@
 """What `CausalLM` refuses at the door: models, prompts and inputs that it cannot serve exactly.
 
-Knows tensors and signatures only; which names transformers uses is `causal_lm`'s knowledge.
+Knows tensors and signatures only; which names transformers uses for the cache is told by `cache`.
 """
 
 from __future__ import annotations
