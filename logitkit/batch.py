@@ -97,6 +97,7 @@ class Batch:
             aligned[slot, : len(row)] = row
         history = History.start(aligned.to(device), lengths.to(device), widths.to(device), room)
         batch = cls(params, history, plan, columns, vocab_size)
+        batch._longest = max(map(len, rows), default=0)
         if prompt_lengths is not None and batch.states:
             output = [row[width:] for row, width in zip(rows, widths.tolist(), strict=True)]
             written = torch.nn.utils.rnn.pad_sequence(output, batch_first=True)
@@ -109,7 +110,7 @@ class Batch:
     def rows(self, draft: Draft | None = None) -> Rows:
         """The rows of the next step: B, or B * (k + 1) in slot-major order behind a draft."""
         if draft is None:
-            return self._window(self._slot, self._depth, self.history.head, self.states)
+            return self._window(self._slot, self._depth, self.history.head.clone(), self.states)
         size, k = draft.tokens.shape
         proposed = draft.tokens.clamp_min(0)  # sources may pad by -1
         head, device = self.history.head, proposed.device
@@ -134,12 +135,8 @@ class Batch:
         tokens = tokens[:, None] if tokens.ndim == 1 else tokens
         history, n = self.history, tokens.shape[1]
         self._make_room(n)
-        place = history.head[:, None]
-        if n != 1:
-            place = place + torch.arange(n, device=tokens.device)
-        history.tokens.scatter_(1, place, tokens)
         self._advance(tokens, num_tokens)
-        history.head = history.head + (n if num_tokens is None else num_tokens)
+        self.plan.ops.commit_tokens(history.tokens, history.head, tokens, num_tokens)
         self._longest += n
 
     def _advance(self, tokens: Tensor, num_tokens: Tensor | None) -> None:
@@ -155,7 +152,7 @@ class Batch:
 
     def replay(self, tokens: Tensor, lengths: Tensor) -> None:
         """Put other tokens behind the same prompts: the first `lengths` [B] of `tokens` [B, n]."""
-        self.history.head = self.history.prompt_length.clone()
+        self.history.head.copy_(self.history.prompt_length)
         self._longest = self.history.tokens.shape[1]
         states = {stage: stage.init(self.columns) for stage in self.plan.stages}
         self.states = {stage: state for stage, state in states.items() if state is not None}

@@ -60,7 +60,11 @@ class Plan:
 
     def run(self, logits: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
         """`process` without its last act, the argmax of the rows with temperature 0."""
-        return self._process(self.runs, logits, rows)
+        out, status = self._process(self.runs, logits, rows)
+        failed = status != OK
+        if failed.is_cpu and not failed.any():  # reading is free there, and a copy is not
+            return out, status
+        return out.masked_fill(failed[:, None], 0.0), status
 
     def sample(self, logits: Tensor, rows: Rows) -> Tensor:
         """One token per row, [R] int64; raises as `__call__` does, with the others' tokens."""
@@ -69,20 +73,34 @@ class Plan:
             self.refuse(logits, rows, status, tokens)
         return tokens
 
-    def draw(self, logits: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
-        """One token per row and each row's status; the last fused run draws in the same pass."""
+    def draw(self, logits: Tensor, rows: Rows, *, details: bool = False) -> tuple[Tensor, ...]:
+        """One token per row and each row's status; the last fused run draws in the same pass.
+
+        With `details` also the log-probability of each token under the final distribution, [R]
+        float32 (NaN where the status is not OK), and the number of its survivors, [R] int64 (0
+        there).
+        """
         runs, last = self.runs, Run((), True)
         if runs and runs[-1].fused:
             runs, last = runs[:-1], runs[-1]
         if runs:
             logits, before = self._process(runs, logits, rows)
-        tokens, status = self.ops.sample_tokens(
-            logits, *_tensors(rows), **self._arguments(last, rows)
+        found: tuple[Tensor, ...] = self.ops.sample_tokens(
+            logits, *_tensors(rows), details=details, **self._arguments(last, rows)
         )
-        if runs:
-            status = torch.where(before == OK, status, before)
-            tokens = torch.where(status == OK, tokens, -1)
-        return tokens, status
+        if not runs:
+            return found
+        status = torch.where(before == OK, found[1], before)
+        good = status == OK
+        tokens = torch.where(good, found[0], -1)
+        if not details:
+            return tokens, status
+        return (
+            tokens,
+            status,
+            torch.where(good, found[2], torch.nan),
+            torch.where(good, found[3], 0),
+        )
 
     def refuse(self, logits: Tensor, rows: Rows, status: Tensor, tokens: Tensor | None) -> NoReturn:
         """Raise for the rows whose status is not OK, naming the request and the stage."""
@@ -125,7 +143,10 @@ class Plan:
         return "by the stages together"
 
     def _process(self, runs: Sequence[Run], logits: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
-        """The logits after `runs` and each row's status; never the caller's own tensor."""
+        """The logits after `runs` and each row's status; never the caller's own tensor.
+
+        Nothing is read back from the device. Failed rows hold anything; stages see zeros there.
+        """
         status = torch.full_like(rows.slot, OK)
         if not runs:
             runs = (Run((), True),)
@@ -137,11 +158,10 @@ class Plan:
             else:
                 out = logits.float()
                 given = reference.unusable(out)
-                out = _apply(run.stages[0], out.masked_fill(given[:, None], 0.0), rows)
-                now = _status(out)
-                logits, now = out, torch.where(given, BAD, now)
+                out = out.masked_fill((given | (status != OK))[:, None], 0.0)
+                logits = _apply(run.stages[0], out, rows)
+                now = torch.where(given, BAD, _status(logits))
             status = torch.where(status == OK, now, status)
-            logits = logits.masked_fill((status != OK)[:, None], 0.0) if status.any() else logits
         return logits, status
 
     def _observed(self, logits: Tensor, rows: Rows, observer: Observer) -> tuple[Tensor, Tensor]:

@@ -23,7 +23,8 @@ class History:
     """The tokens of every request, padding excluded.
 
     `tokens` [B, T] int64 (unspecified behind the head), `head` [B] int64 the number of committed
-    tokens, `prompt_length` [B] int64 how many of them are prompt.
+    tokens, `prompt_length` [B] int64 how many of them are prompt. A commit changes tokens and head
+    in place.
     """
 
     tokens: Tensor
@@ -37,7 +38,7 @@ class History:
         with torch.inference_mode(False):  # such a tensor could not be written to outside that mode
             tokens = prompts.new_zeros(size, width + room)
             tokens[:, :width] = prompts
-        return cls(tokens, lengths.clone(), prompt_length.clone())
+            return cls(tokens, lengths.clone(), prompt_length.clone())
 
     def reserve(self, width: int) -> None:
         """Grow so that `width` tokens fit in a row; at least doubles, so growing is amortised."""
@@ -81,8 +82,14 @@ class Rows:
         return self.position - self.history.prompt_length[self.slot]
 
     def tokens(self) -> tuple[Tensor, Tensor]:
-        """The tokens each row sees, [R, T] int64 (0 where none is), and which are real [R, T]."""
-        width = int(self.position.max()) if len(self) else 0
+        """The tokens each row sees, [R, T] int64 (0 where none is), and which are real [R, T].
+
+        On a CPU T is the longest row's length; elsewhere it is the width of the history, since
+        reading a length would wait for the device.
+        """
+        width = self.history.tokens.shape[1]
+        if self.position.is_cpu:
+            width = int(self.position.max()) if len(self) else 0
         seen = torch.arange(width, device=self.position.device) < self.position[:, None]
         return self.history.tokens[self.slot, :width].masked_fill(~seen, 0), seen
 

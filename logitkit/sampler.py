@@ -23,13 +23,16 @@ class Choice(NamedTuple):
 
     `tokens` [R] int64, -1 where `status` [R] is not OK. `processed` [R, V] float32 is after edits,
     masks and temperature, `scores` [R, V] float32 after everything; temperature 0 counts as 1 in
-    both, and its rows are not filtered.
+    both, and its rows are not filtered. Where no logits are kept, `logprobs` [R] float32 may be
+    those of the tokens after everything, among `num_survivors` [R] int64.
     """
 
     tokens: Tensor
     status: Tensor
     processed: Tensor | None = None
     scores: Tensor | None = None
+    logprobs: Tensor | None = None
+    num_survivors: Tensor | None = None
 
 
 class Sampler:
@@ -40,6 +43,9 @@ class Sampler:
     ) -> None:
         self.plan = plan
         self.keeps_logits = keeps_logits
+        self._shows_details = any(
+            p.logprobs is not None and p.logprob_mode == "filtered" for p in params
+        )
         stages = plan.stages
         first = next((i for i, stage in enumerate(stages) if stage.is_filter), len(stages))
         bare = [stage for stage in stages[first:] if not stage.is_filter]
@@ -50,7 +56,8 @@ class Sampler:
     def choose(self, logits: Tensor, rows: Rows) -> Choice:
         """One token for each line of `logits` [R, V]; raises nothing, the status tells."""
         if not self.keeps_logits:
-            return Choice(*self.plan.draw(logits, rows))
+            tokens, status, *details = self.plan.draw(logits, rows, details=self._shows_details)
+            return Choice(tokens, status, None, None, *details)
         edited, before = self._before_filters.run(logits, rows)
         processed, status = edited, before
         if self._without_filters.stages:

@@ -148,7 +148,7 @@ def test_every_list_of_public_names_is_sorted_and_true() -> None:
 
 
 def test_backends_have_equal_names_and_signatures() -> None:
-    for name in ("process_logits", "sample_tokens", "advance_fsm"):
+    for name in ("process_logits", "sample_tokens", "commit_tokens", "advance_fsm"):
         ours = inspect.signature(getattr(reference, name))
         assert inspect.signature(getattr(numba_ops, name)) == ours
     for ops in (reference, numba_ops):

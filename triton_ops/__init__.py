@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from triton_ops import fsm, launch
+from triton_ops import commit, fsm, launch
 
 BACKEND = "triton"
 FUSED = frozenset(
@@ -43,10 +43,26 @@ def sample_tokens(
     tokens: Tensor,
     prompt_length: Tensor,
     seed: Tensor,
+    *,
+    details: bool = False,
     **arguments: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """The same and a draw: tokens [R] int64 (-1 where the status is not 0) and status."""
-    return launch.run(logits, slot, position, tokens, prompt_length, seed, arguments, None)
+) -> tuple[Tensor, ...]:
+    """The same and a draw: tokens [R] int64 (-1 where the status is not 0) and status.
+
+    With `details` also each token's log-probability, float32 (NaN where there is none), and the
+    number of survivors, int64; still no logits are written.
+    """
+    return launch.run(logits, slot, position, tokens, prompt_length, seed, arguments, None, details)
+
+
+def commit_tokens(
+    tokens: Tensor, head: Tensor, new: Tensor, num_tokens: Tensor | None = None
+) -> None:
+    """Write `new` [B, n] into `tokens` [B, T] behind `head` [B], and move it by `num_tokens` [B].
+
+    In place and in one launch; all int64.
+    """
+    commit.run(tokens, head, new, num_tokens)
 
 
 def advance_fsm(

@@ -5,9 +5,8 @@ Few rows: every phase is a launch, and the phases that read the whole row (STATS
 share it between several programs. It is the same text either way, so the result is the same.
 """
 
-# Triton types and compiles this text: mypy and rules of style about branches do not apply.
+# Triton types and compiles this text: mypy does not apply.
 # mypy: ignore-errors
-# ruff: noqa: SIM102
 
 from __future__ import annotations
 
@@ -27,6 +26,7 @@ from triton_ops.phases import (
     OK,
     PACKS,
     SIGMA,
+    describe,
     draw,
     finish,
     gather,
@@ -73,7 +73,7 @@ def run_rows(
     frequency_penalty, no_repeat_ngram_size, min_new_tokens, ending_offsets, ending_ids,
     mask_rows, mask_words, mask_row, temperature, dynatemp_range, dynatemp_exponent, top_n_sigma,
     top_k, top_p, min_p, epsilon_cutoff, eta_cutoff, greedy, scratch, scratch_stride, state,
-    state_stride, patch_room, splits, out, drawn, statuses,
+    state_stride, patch_room, splits, out, drawn, statuses, logprobs, survivors,
     BANS: tl.constexpr, PATCHES: tl.constexpr, FILTERS: tl.constexpr, FIRST: tl.constexpr,
     LAST: tl.constexpr, BLOCK: tl.constexpr, CAP: tl.constexpr, PIECE: tl.constexpr,
     TILES: tl.constexpr, SCALE: tl.constexpr,
@@ -86,6 +86,7 @@ def run_rows(
     keys = scratch + r * scratch_stride
     key_ids, groups = keys + CAP, keys + 2 * CAP
     marks = marks_of(groups + TILES * (BLOCK // GROUP), width, patch_room, BANS, PATCHES)
+    totals = parts + MOST_SPLITS if logprobs is not None else None
     filtering = tl.full([], 1, tl.int1)
     if greedy is not None:
         filtering = tl.load(greedy + request) == 0
@@ -104,7 +105,7 @@ def run_rows(
         seen = Seen(
             request, tokens + request * tokens_stride, place, tl.load(prompt_length + request)
         )
-        prepare(row, edits, seen, marks, state, PIECE)
+        prepare(row, edits, seen, marks, state, totals, PIECE)
         tl.debug_barrier()
     if FIRST <= SCALE_ROW and LAST >= SCALE_ROW:
         place_of_mask = mask_row + r if mask_rows is not None else None
@@ -122,11 +123,12 @@ def run_rows(
     own = own_tiles(row, BLOCK)
     share = tl.cdiv(own, splits)
     begin, end = part * share, tl.minimum((part + 1) * share, own)
+    closes = (begin < own) & (end == own)  # the part with the last tile has the patches too
     if FIRST <= STATS and LAST >= STATS:
-        stats(row, packs, groups, begin, end, part == splits - 1, BLOCK)
+        stats(row, packs, groups, begin, end, closes, BLOCK)
         tl.debug_barrier()
     if LAST >= GATHER:
-        if part == splits - 1:
+        if closes:
             end = all_tiles(row, BLOCK)
         status, top, best_id = top_of(row, packs, BLOCK, TILES)
         is_greedy = filtering == 0
@@ -154,8 +156,8 @@ def run_rows(
         if FIRST <= FINISH and LAST >= FINISH:
             finish(
                 row, filters, status, top, low, best_id, active, is_greedy, state, keys, key_ids,
-                tl.load(seed + request), place.to(tl.int32), r, out, drawn, statuses, FILTERS, CAP,
-                PIECE, SCALE,
+                tl.load(seed + request), place.to(tl.int32), r, out, drawn, statuses, totals,
+                FILTERS, CAP, PIECE, SCALE,
             )  # fmt: skip
             tl.debug_barrier()
         if FIRST <= DRAW and LAST >= DRAW:
@@ -165,7 +167,10 @@ def run_rows(
                     write(row, out + r * width, marks.touched, low, only, begin, end, BLOCK)
             elif tl.load(state + DONE) == 0:
                 key = tl.load(seed + request)
-                best = draw(row, low, key, place.to(tl.int32), packs, begin, end, BLOCK)
+                best = draw(
+                    row, top, low, key, place.to(tl.int32), packs, totals, begin, end, BLOCK,
+                    SCALE,
+                )  # fmt: skip
                 if LAST == REDUCE:
                     tl.store(drawn + r, packed_id(best))
                 else:
@@ -175,3 +180,6 @@ def run_rows(
                 lane = tl.arange(0, MOST_SPLITS)
                 found = tl.load(parts + lane, mask=lane < splits, other=NO_PACK)
                 tl.store(drawn + r, packed_id(tl.max(found)))
+            if totals is not None:
+                tl.debug_barrier()
+                describe(row, marks, totals, r, drawn, statuses, logprobs, survivors, SCALE)

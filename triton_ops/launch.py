@@ -76,20 +76,24 @@ def shape_of(tuning: Tuning, width: int, given: frozenset[str], history: int, bi
     masks = -(-width // 32)
     words = 2 * tuning.capacity + tiles * (tuning.block // phases.GROUP.value)
     words += (masks if bans else 0) + (2 * masks + 4 * room if patches else 0)
-    longs = phases.PACKS.value + tiles + kernel.MOST_SPLITS.value
+    longs = phases.PACKS.value + tiles + kernel.MOST_SPLITS.value + phases.TOTALS.value
     scale = 2.0 ** min(44, 62 - (width - 1).bit_length())
     filters = not given.isdisjoint(FILTERING)
     return Shape(bans, patches, filters, tiles, room, aligned(words), aligned(longs), scale)
 
 
 def plan_launches(
-    tuning: Tuning, rows: int, width: int, filters: bool, sampling: bool, processors: int
-) -> list[Launch]:
-    """One launch where the rows fill the machine; otherwise one per phase, with the rows split."""
+    tuning: Tuning, rows: int, width: int, filters: bool, sampling: bool, processors: int,
+    details: bool = False,
+) -> list[Launch]:  # fmt: skip
+    """One launch where the rows fill the machine; otherwise one per phase, with the rows split.
+
+    The log-probabilities of `details` are always found in a last launch.
+    """
     splits = splits_of(tuning, rows, width, processors)
     last = kernel.REDUCE.value if sampling else kernel.DRAW.value
     if splits == 1 and tuning.one_launch:
-        return [Launch(0, last, 1)]
+        return [Launch(0, last - 1, 1), Launch(last, last, 1)] if details else [Launch(0, last, 1)]
     whole = (kernel.PREPARE.value, kernel.SCALE_ROW.value, kernel.FINISH.value)
     launches = [
         Launch(phase, phase, 1 if phase in whole else splits)
@@ -116,15 +120,22 @@ def run(
     seed: Tensor,
     arguments: dict[str, Tensor],
     out: Tensor | None,
-) -> tuple[Tensor, Tensor]:
-    """Run all phases; the tokens (unspecified if `out` is given) and the status of every row."""
+    details: bool = False,
+) -> tuple[Tensor, ...]:
+    """Run all phases; the tokens (unspecified if `out` is given) and the status of every row.
+
+    With `details` also the tokens' log-probabilities and the numbers of survivors.
+    """
     assert arguments.keys() <= KNOWN, f"not fused: {sorted(arguments.keys() - KNOWN)}"
     rows, width = logits.shape
     device = logits.device
     drawn = torch.empty(rows, dtype=torch.int64, device=device)
     status = torch.empty(rows, dtype=torch.int64, device=device)
+    logprobs = torch.empty(rows, dtype=torch.float32, device=device) if details else None
+    survivors = torch.empty(rows, dtype=torch.int64, device=device) if details else None
+    results = [found for found in (drawn, status, logprobs, survivors) if found is not None]
     if rows == 0:
-        return drawn, status
+        return tuple(results)
     tuning = TUNINGS["hip" if torch.version.hip else "cuda"]
     biases = arguments["bias_ids"].shape[0] if "bias_ids" in arguments else 0
     shape = shape_of(tuning, width, frozenset(arguments), tokens.shape[1], biases)
@@ -136,7 +147,9 @@ def run(
     columns = {name: arguments.get(name) for name in COLUMNS}
     if "greedy" in arguments:
         columns["greedy"] = arguments["greedy"].view(torch.int8)
-    launches = plan_launches(tuning, rows, width, shape.filters, out is None, processors_of(device))
+    launches = plan_launches(
+        tuning, rows, width, shape.filters, out is None, processors_of(device), details
+    )
     # Triton launches on the current device
     with torch.cuda.device(device if device.type == "cuda" else -1):
         for step in launches:
@@ -148,9 +161,10 @@ def run(
                 **masks, allowed_words=words[0], mask_words=words[1], **columns,
                 scratch=scratch, scratch_stride=shape.words, state=state, state_stride=shape.longs,
                 patch_room=shape.patch_room, splits=step.splits, out=out, drawn=drawn,
-                statuses=status, **constants(tuning, shape, step), **options(tuning),
+                statuses=status, logprobs=logprobs, survivors=survivors,
+                **constants(tuning, shape, step), **options(tuning),
             )  # fmt: skip
-    return drawn, status
+    return tuple(results)
 
 
 def constants(tuning: Tuning, shape: Shape, step: Launch) -> dict[str, Any]:

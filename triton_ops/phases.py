@@ -21,6 +21,7 @@ from triton_ops.edits import (
     clear,
     close,
     penalise,
+    rank_of,
     touch,
 )
 from triton_ops.filters import active_k, dynamic_temperature, narrow, sigma_floor, value_for
@@ -55,12 +56,13 @@ BAD_PACK = tl.constexpr(0x7FFFFFFFFFFFFFFF)
 NO_PACK = tl.constexpr(-0x8000000000000000)
 # places in a row's int64 scratch; behind them the packs of the tiles, then those of the parts
 NUM_PATCHES, DIVISOR, SIGMA, GATHERED, WHOLE, LOW, DONE, PACKS = (tl.constexpr(i) for i in range(8))
+TOP, MASS, NUMBER, TOTALS = (tl.constexpr(i) for i in range(4))  # places in `totals`
 GROUP = tl.constexpr(128)  # logits per group of which STATS keeps the maximum
 NO_ID = tl.constexpr(0x7FFFFFFF)
 
 
 @triton.jit
-def prepare(row, edits, seen, marks, state, BLOCK: tl.constexpr):
+def prepare(row, edits, seen, marks, state, totals, BLOCK: tl.constexpr):
     """The edits of single logits up to `seal`; clears what later phases add to."""
     total = tl.zeros([], tl.int32)
     if marks.banned is not None:
@@ -80,6 +82,9 @@ def prepare(row, edits, seen, marks, state, BLOCK: tl.constexpr):
     tl.store(state + GATHERED, 0)
     tl.store(state + WHOLE, 0)
     tl.store(state + DONE, 0)
+    if totals is not None:
+        tl.store(totals + MASS, 0)
+        tl.store(totals + NUMBER, 0)
 
 
 @triton.jit
@@ -253,24 +258,38 @@ def gather(
 
 
 @triton.jit
-def draw(row, low, seed, position, packs, begin, end, BLOCK: tl.constexpr):
+def draw(
+    row, top, low, seed, position, packs, totals, begin, end, BLOCK: tl.constexpr,
+    SCALE: tl.constexpr,
+):  # fmt: skip
     """The best score of a part of the row, packed with its id.
 
     The two float64 logarithms are taken only in tiles where a float32 bound says that they matter.
+    With `totals` every survivor is met, and their mass and number are added to the row's.
     """
     HALF: tl.constexpr = BLOCK // 2
+    REACH: tl.constexpr = NOISE_REACH if totals is None else float("inf")
     best = tl.full([], NO_PACK, tl.int64)
     score = tl.full([], -float("inf"), tl.float32)
     first, last = halves(row, begin, end, BLOCK)
+    if totals is not None:
+        mass = tl.zeros([HALF], tl.int64)
+        number = tl.zeros([], tl.int32)
     for tile in range(first, last):
         largest = top_of_half(row, packs, tile, BLOCK)
-        if key_of(largest) >= low and largest + NOISE_REACH >= score:
+        if key_of(largest) >= low and largest + REACH >= score:
             x, ids = scaled_tile(row, tile, HALF)
             x = tl.where(key_of(x) >= low, x, -float("inf"))
+            if totals is not None:
+                mass += weight_of(x, top, SCALE)
+                number += tl.sum((x > -float("inf")).to(tl.int32))
             v = uniform_of(seed, ids, position, 0)
             if tl.max(x - least_noise_of(v)) >= score:
                 best = tl.maximum(best, scores(x, ids, v))
-                score = value_of((best >> 32).to(tl.int32))
+                score = tl.where(best > NO_PACK, value_of((best >> 32).to(tl.int32)), score)
+    if totals is not None:
+        tl.atomic_add(totals + MASS, tl.sum(mass), sem="relaxed")
+        tl.atomic_add(totals + NUMBER, number.to(tl.int64), sem="relaxed")
     return best
 
 
@@ -300,7 +319,7 @@ def write(row, out, touched, low, only, begin, end, BLOCK: tl.constexpr):
 @triton.jit
 def finish(
     row, filters, status, top, low, best_id, active, is_greedy, state, keys, key_ids, seed,
-    position, r, out, drawn, statuses, FILTERS: tl.constexpr, CAP: tl.constexpr,
+    position, r, out, drawn, statuses, totals, FILTERS: tl.constexpr, CAP: tl.constexpr,
     PIECE: tl.constexpr, SCALE: tl.constexpr,
 ):  # fmt: skip
     """Find the final floor; if all survivors are gathered, draw among them at once."""
@@ -330,13 +349,54 @@ def finish(
                         best = scores(x, ids, uniform_of(seed, ids, position, 0))
                         token = packed_id(best)
                         done = done | (best != NO_PACK)
+                        if totals is not None:
+                            if done:
+                                tl.store(totals + MASS, tl.sum(weight_of(x, top, SCALE)))
+                                left = tl.sum((x > -float("inf")).to(tl.int32))
+                                tl.store(totals + NUMBER, left.to(tl.int64))
             if enough == 0:
                 tl.debug_barrier()  # the buffer is read to the end
                 nothing = tl.full([CAP], NONE_KEY, tl.int32)
                 low, _ = narrow(row, filters, top, low, -1, nothing, keys, False, CAP, PIECE, SCALE)
     tl.store(state + LOW, low)
     tl.store(state + DONE, done.to(tl.int64))
+    if totals is not None:
+        tl.store(totals + TOP, key_of(top).to(tl.int64))
+        if is_greedy:
+            tl.store(totals + MASS, tl.full([], SCALE, tl.float64).to(tl.int64))
+            tl.store(totals + NUMBER, 1)
     tl.store(statuses + r, status.to(tl.int64))
     if out is None:
         if done:
             tl.store(drawn + r, token)
+
+
+@triton.jit
+def describe(
+    row, marks, totals, r, drawn, statuses, logprobs, survivors, SCALE: tl.constexpr
+):  # fmt: skip
+    """The drawn token's log-probability among the survivors, and how many these are.
+
+    Always in a launch of its own: what it needs would cost the other phases registers.
+    """
+    logprob = tl.full([], float("nan"), tl.float32)
+    number = tl.zeros([], tl.int64)
+    if tl.load(statuses + r) == OK:
+        top = value_of(tl.load(totals + TOP).to(tl.int32)).to(tl.float64)
+        gap = value_at(row, marks, tl.load(drawn + r)).to(tl.float64) - top
+        mass = tl.load(totals + MASS).to(tl.float64) / SCALE
+        logprob = (gap - tl.log(mass)).to(tl.float32)
+        number = tl.load(totals + NUMBER)
+    tl.store(logprobs + r, logprob)
+    tl.store(survivors + r, number)
+
+
+@triton.jit
+def value_at(row, marks, token):
+    """One entry of the row as the filters see it; the entry is not banned."""
+    x = tl.load(row.logits + token * row.column_stride).to(tl.float32)
+    if marks.touched is not None:
+        word = tl.load(marks.touched + token // 32)
+        if ((word >> (token % 32).to(tl.int32)) & 1) != 0:
+            x = tl.load(row.patch_values + rank_of(marks, token.to(tl.int32)))
+    return scaled(row, x)

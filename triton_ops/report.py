@@ -1,8 +1,9 @@
 """Compiles every shipped configuration ahead of time, without a GPU: `python -m triton_ops.report`.
 
 For sm_80, sm_90 and gfx942 it prints registers, shared memory and the bytes that a row moves on
-paper against the floor (each logit read once), and exits with 1 if anything fails to compile,
-spills registers, uses local memory or more shared memory than the chip has.
+paper against the floor (each logit read once), then the launches and bytes of a decode step by
+batch. It exits with 1 if anything fails to compile, spills registers, uses local memory or more
+shared memory than the chip has.
 """
 
 from __future__ import annotations
@@ -13,82 +14,38 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import triton
-from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from triton_ops import fsm, kernel
-from triton_ops.launch import (
-    COLUMNS,
-    KNOWN,
-    MASKS,
-    TUNINGS,
-    Launch,
-    Shape,
-    Tuning,
-    constants,
-    options,
-    plan_launches,
-    shape_of,
+from triton_ops import commit, fsm
+from triton_ops.launch import options
+from triton_ops.shipped import (
+    BATCHES,
+    HISTORY,
+    TARGETS,
+    WIDTH,
+    Configuration,
+    Target,
+    bytes_per_row,
+    configurations,
+    source_of,
+    steps,
 )
 
-WIDTH, HISTORY = 128_256, 4096
-DRAW_ALONE: frozenset[str] = frozenset()
-SCALED = frozenset({"temperature", "dynatemp_range", "dynatemp_exponent"})
-CHAIN = SCALED | {
-    "repetition_penalty", "presence_penalty", "frequency_penalty", "top_k", "top_p", "min_p",
-}  # fmt: skip
-INTEGERS = {
-    "width", "allowed_words", "mask_words", "scratch_stride", "state_stride", "patch_room",
-    "splits",
-}  # fmt: skip
-INT64_COLUMNS = {
-    "allowed_row", "bias_offsets", "bias_ids", "bad_words_offsets", "bad_words_starts",
-    "bad_words_tokens", "no_repeat_ngram_size", "min_new_tokens", "ending_offsets", "ending_ids",
-    "top_k", "slot", "position", "tokens", "prompt_length", "seed", "state", "drawn", "statuses",
-}  # fmt: skip
-TYPES = {
-    "allowed_mask": "*i32", "mask_rows": "*i32", "mask_row": "*i32", "bias_values": "*fp32",
-    "greedy": "*i8", "scratch": "*i32", "out": "*fp32",
-}  # fmt: skip
 FSM_TYPES = {
     "state": "*i64", "tokens": "*i64", "offsets": "*i64", "data": "*u8", "transitions": "*i32",
     "moved": "*i64", "size": "i32", "vocabulary": "i32", "BLOCK": "constexpr",
 }  # fmt: skip
-
-
-class Target(NamedTuple):
-    """A chip: its name, what Triton calls it, and the shared memory of a block in bytes."""
-
-    name: str
-    chip: GPUTarget
-    shared: int
-
-    @property
-    def tuning(self) -> Tuning:
-        return TUNINGS[self.chip.backend]
-
-
-TARGETS = (
-    Target("sm_80", GPUTarget("cuda", 80, 32), 163 * 1024),
-    Target("sm_90", GPUTarget("cuda", 90, 32), 227 * 1024),
-    Target("gfx942", GPUTarget("hip", "gfx942", 64), 64 * 1024),
-)
-
-
-class Configuration(NamedTuple):
-    """One kernel that is shipped: which arguments are given, the logits' dtype, and the phases."""
-
-    name: str
-    given: frozenset[str]
-    dtype: str
-    sampling: bool
-    launch: Launch
+COMMIT_TYPES = {
+    "tokens": "*i64", "tokens_stride": "i64", "token_stride": "i64", "head": "*i64",
+    "head_stride": "i64", "new": "*i64", "new_stride": "i64", "step_stride": "i64",
+    "num_tokens": "*i64", "counts_stride": "i64", "size": "i32", "n": "i32", "BLOCK": "constexpr",
+}  # fmt: skip
 
 
 class Usage(NamedTuple):
@@ -100,70 +57,15 @@ class Usage(NamedTuple):
     local: int
 
 
-def configurations(tuning: Tuning) -> Iterator[Configuration]:
-    """What is shipped for a tuning: a dozen at most."""
-    last = kernel.REDUCE.value
-    if tuning.one_launch:
-        yield Configuration("draw alone", DRAW_ALONE, "fp32", True, Launch(0, last, 1))
-        yield Configuration("temperature, draw", SCALED, "bf16", True, Launch(0, last, 1))
-        yield Configuration("default chain", CHAIN, "fp32", True, Launch(0, last, 1))
-        yield Configuration("default chain", CHAIN, "bf16", True, Launch(0, last, 1))
-        yield Configuration("everything", KNOWN, "fp32", True, Launch(0, last, 1))
-        yield Configuration("everything", KNOWN, "fp32", False, Launch(0, last - 1, 1))
-    else:
-        draw = kernel.DRAW.value
-        yield Configuration("everything", KNOWN, "fp32", False, Launch(draw, draw, 1))
-        for phase in (kernel.GATHER.value, kernel.FINISH.value, draw):
-            yield Configuration("default chain", CHAIN, "bf16", True, Launch(phase, phase, 1))
-    for launch in plan_launches(tuning, 8, WIDTH, True, True, 64):
-        yield Configuration("everything", KNOWN, "fp32", True, launch)
-
-
-def source_of(tuning: Tuning, configuration: Configuration) -> ASTSource:
-    """The kernel as it is called in that configuration."""
-    shape = shape_of(tuning, WIDTH, configuration.given, HISTORY, 0)
-    fixed = constants(tuning, shape, configuration.launch) | {"column_stride": 1}
-    for name in (*COLUMNS, *MASKS):
-        if name not in configuration.given:
-            fixed[name] = None
-    if configuration.sampling:
-        fixed["out"] = None
-    names = kernel.run_rows.arg_names
-    signature = {n: "constexpr" if n in fixed else type_of(n, configuration.dtype) for n in names}
-    aligned = [
-        place
-        for place, name in enumerate(names)
-        if signature[name].startswith("*")
-        or name in ("row_stride", "scratch_stride", "state_stride")
-    ]
-    attributes = {(place,): [["tt.divisibility", 16]] for place in aligned}
-    return ASTSource(fn=kernel.run_rows, signature=signature, constexprs=fixed, attrs=attributes)
-
-
-def type_of(name: str, dtype: str) -> str:
-    """Triton's word for an argument's type."""
-    if name == "logits":
-        return f"*{dtype}"
-    if name in INTEGERS:
-        return "i32"
-    if name in ("row_stride", "tokens_stride"):
-        return "i64"
-    if name in INT64_COLUMNS:
-        return "*i64"
-    return TYPES.get(name, "*fp64")
-
-
 def compile_for(target: Target, configuration: Configuration) -> Usage:
     """What the kernel takes in that configuration."""
     return usage_of(target, source_of(target.tuning, configuration), options(target.tuning))
 
 
-def compile_fsm(target: Target) -> Usage:
-    """What the kernel of `advance_fsm` takes."""
-    source = ASTSource(
-        fn=fsm.fold_tokens, signature=FSM_TYPES, constexprs={"BLOCK": fsm.BLOCK}, attrs={}
-    )
-    return usage_of(target, source, fsm.OPTIONS)
+def compile_small(target: Target, module: Any, kernel: Any, types: dict[str, str]) -> Usage:
+    """What a kernel takes that comes in one configuration."""
+    source = ASTSource(fn=kernel, signature=types, constexprs={"BLOCK": module.BLOCK}, attrs={})
+    return usage_of(target, source, module.OPTIONS)
 
 
 def usage_of(target: Target, source: ASTSource, how: dict[str, Any]) -> Usage:
@@ -209,26 +111,6 @@ def amd_usage(text: str, shared: int) -> Usage:
     return Usage(number("vgpr_count"), shared, spills, number("private_segment_fixed_size"))
 
 
-def bytes_per_row(tuning: Tuning, configuration: Configuration) -> tuple[int, int]:
-    """What all phases of a typical row move, and the floor: each logit read once.
-
-    Typical: the survivors fit the buffer. STATS and GATHER read the row; without filters, or to
-    write the result, DRAW reads it once more.
-    """
-    size = 4 if configuration.dtype == "fp32" else 2
-    shape: Shape = shape_of(tuning, WIDTH, configuration.given, HISTORY, 0)
-    masks = 4 * -(-WIDTH // 32)
-    reads = 1 + shape.filters + (not shape.filters or not configuration.sampling)
-    moved = reads * (WIDTH * size + masks * shape.bans)
-    moved += masks * (2 * shape.bans + 4 * shape.patches)  # clearing, marking, ranking
-    moved += masks * 3 * ("mask_rows" in configuration.given)  # read, and joined to the bans
-    moved += HISTORY * 8 * 2 * shape.patches + shape.patch_room * 4 * 8
-    moved += shape.tiles * (tuning.block // 128) * 8 + 8 * tuning.capacity * shape.filters
-    if not configuration.sampling:
-        moved += WIDTH * 4
-    return moved, WIDTH * size
-
-
 def problems_of(target: Target, usage: Usage) -> list[str]:
     """What is wrong with a compiled kernel."""
     found = []
@@ -255,10 +137,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
             first, last = configuration.launch[:2]
             label = f"{configuration.name:18} {configuration.dtype:5} {first}-{last}"
             label += " draw " if configuration.sampling else " write"
+            label = label.replace("draw ", "tell ") if configuration.details else label
             moved, floor = bytes_per_row(target.tuning, configuration)
             ask = partial(compile_for, target, configuration)
             failures += not report_one(target, label, ask, f"{moved:10} {moved / floor:8.2f}")
-        failures += not report_one(target, "advance_fsm", partial(compile_fsm, target))
+        for name, *small in (
+            ("advance_fsm", fsm, fsm.fold_tokens, FSM_TYPES),
+            ("commit_tokens", commit, commit.append_tokens, COMMIT_TYPES),
+        ):
+            failures += not report_one(target, name, partial(compile_small, target, *small))
+    print("decode steps of the default chain in bf16; launches: draw and commit")
+    print("chip    batch  launches  parts/row  MB/step  / floor")
+    for target in TARGETS:
+        for step in steps(target, BATCHES) if chosen in (None, target.name) else ():
+            print(
+                f"{target.name:7} {step.batch:5} {step.draws:4} + {step.commits} {step.splits:10} "
+                f"{step.moved / 1e6:8.2f} {step.moved / step.floor:8.2f}"
+            )
     print(f"{failures} failed" if failures else "no spills, no local memory")
     return 1 if failures else 0
 

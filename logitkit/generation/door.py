@@ -74,7 +74,7 @@ def generate(
     Returns [B, L + T] int64, filled with the pad id (else the first eos id) behind a row's end, or
     with `return_dict_in_generate=True` a `DecoderOnlyOutput`: `.scores`, `.logits` (with
     `output_scores`, `output_logits`), `.lengths`, `.finish_reasons`, `.stop_matched`, `.texts`,
-    `.logprobs`, `.top_logprobs`, `.top_token_ids`, `.speculation`.
+    `.logprobs`, `.top_logprobs`, `.top_token_ids`, `.num_survivors`, `.speculation`.
 
     Raises ValueError naming the keyword or field that is wrong or cannot be honoured. A request
     whose logits cannot be decided stops, the others finish, then `RowError` is raised with their

@@ -75,7 +75,8 @@ class Progress:
         """Take the first `num_tokens` [B] of `tokens` [B, n] for each running row, up to its end.
 
         A token of -1 could not be drawn and ends its row by an error. Returns how many each row
-        took [B] (None: all of them, in every row), and the rows that failed.
+        took [B] (None: all of them, in every row), and the rows that failed. Of all that a step
+        does, this alone reads from the device, once.
         """
         size, n = tokens.shape
         taken = [0] * size
@@ -98,7 +99,7 @@ class Progress:
                 ended[slot] = reason
             self.lengths[slot] += taken[slot]
         every = all(count == n for count in taken)
-        took = None if every else torch.tensor(taken, device=tokens.device)
+        took = None if every else _sent(taken, tokens.device)
         self._append(tokens, took)
         self._stop(ended)
         newest = tokens[:, -1]
@@ -192,4 +193,9 @@ class Progress:
             self.finish_reasons[slot] = reason
         runs = [reason is None for reason in self.finish_reasons]
         self.running = [slot for slot, running in enumerate(runs) if running]
-        self._mask = torch.tensor(runs, device=self._sequences.device)
+        self._mask = _sent(runs, self._sequences.device)
+
+
+def _sent(values: Sequence[int], device: torch.device) -> Tensor:
+    """Numbers or bools on the device, without waiting for it."""
+    return torch.tensor(values).to(device, non_blocking=True)

@@ -17,7 +17,7 @@ from logitkit.generation.progress import Progress
 from logitkit.params import ResolvedParams
 from logitkit.sampler import Choice, token_logprobs
 
-Logprobs = tuple[Tensor, Tensor, Tensor]  # [B], [B, k], [B, k] ids
+Logprobs = tuple[Tensor, Tensor, Tensor, Tensor]  # [B], [B, k], [B, k] ids, [B] survivors
 
 
 class Record:
@@ -46,8 +46,12 @@ class Record:
 
     @property
     def keeps_logits(self) -> bool:
-        """Whether a step has to show the logits between its stages."""
-        return self._scores is not None or bool(self._slots["processed"] or self._slots["filtered"])
+        """Whether a step has to show the logits between its stages.
+
+        What the mode "filtered" tells of the chosen token alone is found by the draw itself.
+        """
+        wants_best = any(self._counts[slot] for slot in self._slots["filtered"])
+        return self._scores is not None or bool(self._slots["processed"]) or wants_best
 
     @property
     def scores(self) -> tuple[Tensor, ...] | None:
@@ -78,14 +82,15 @@ class Record:
             slots = [b for b, d in enumerate(depth) if 0 <= d < taken[b]]
             if not slots:
                 continue
-            index = torch.tensor([b * n + depth[b] for b in slots], device=tokens.device)
+            row_of = {b: b * n + depth[b] for b in slots}
+            index = torch.tensor(list(row_of.values()), device=tokens.device)
             if self._scores is not None:
                 assert choice.scores is not None
                 _put(self._scores, column, choice.scores, slots, index, len(start))
             if self._logits is not None:
                 _put(self._logits, column, logits, slots, index, len(start))
             if shows_logprobs:
-                self._put_logprobs(column, logits, choice, tokens.flatten(), slots, index)
+                self._put_logprobs(column, logits, choice, tokens.flatten(), row_of)
 
     def _put_logprobs(
         self,
@@ -93,10 +98,9 @@ class Record:
         logits: Tensor,
         choice: Choice,
         tokens: Tensor,
-        slots: list[int],
-        index: Tensor,
+        row_of: dict[int, int],
     ) -> None:
-        """Enter one column's log-probabilities for `slots`, whose rows are numbered by `index`."""
+        """Enter one column's log-probabilities; `row_of` has the row of each slot."""
         while len(self._steps) <= column:
             size, shape = len(self._counts), (len(self._counts), self._num_top)
             self._steps.append(
@@ -104,15 +108,17 @@ class Record:
                     logits.new_full((size,), torch.nan, dtype=torch.float32),
                     logits.new_full(shape, torch.nan, dtype=torch.float32),
                     tokens.new_full(shape, -1),
+                    tokens.new_zeros(size),
                 )
             )
         source = {"raw": logits, "processed": choice.processed, "filtered": choice.scores}
-        row_of = dict(zip(slots, index.tolist(), strict=True))
         for mode, wanted in self._slots.items():
             shown = source[mode]
             mine = [slot for slot in wanted if slot in row_of]
-            if mine and shown is not None:
-                rows = torch.tensor([row_of[slot] for slot in mine], device=tokens.device)
+            if not mine:
+                continue
+            rows = torch.tensor([row_of[slot] for slot in mine], device=tokens.device)
+            if shown is not None:
                 self._add_logprobs(
                     self._steps[column],
                     shown[rows],
@@ -120,6 +126,10 @@ class Record:
                     mine,
                     filtered=mode == "filtered",
                 )
+            elif choice.logprobs is not None and choice.num_survivors is not None:
+                index = torch.tensor(mine, device=tokens.device)
+                self._steps[column][0][index] = choice.logprobs[rows]
+                self._steps[column][3][index] = choice.num_survivors[rows]
 
     def _add_logprobs(
         self, step: Logprobs, shown: Tensor, chosen: Tensor, slots: list[int], *, filtered: bool
@@ -129,6 +139,7 @@ class Record:
             greedy = torch.tensor([self._greedy[slot] for slot in slots], device=chosen.device)
             only = torch.full_like(shown, -torch.inf).scatter_(1, chosen[:, None], 0.0)
             shown = torch.where(greedy[:, None], only, shown)
+            step[3][index] = (shown > -torch.inf).sum(-1)
         logprobs, top, ids = token_logprobs(shown, chosen, self._num_top)
         counts = torch.tensor([self._counts[slot] for slot in slots], device=chosen.device)
         beyond = torch.arange(self._num_top, device=chosen.device) >= counts[:, None]
@@ -147,12 +158,14 @@ class Record:
                 column : column + 1
             ]:
                 kept[over] = 0.0
-            for chosen, top, ids in self._steps[column : column + 1]:
-                chosen[over], top[over], ids[over] = torch.nan, torch.nan, -1
+            for chosen, top, ids, survivors in self._steps[column : column + 1]:
+                chosen[over], top[over], ids[over], survivors[over] = torch.nan, torch.nan, -1, 0
         extra: dict[str, Any] = dict(fields)
         if self._steps:
             columns = [torch.stack(parts, 1) for parts in zip(*self._steps[:width], strict=True)]
             extra["logprobs"] = columns[0]
+            if self._slots["filtered"]:
+                extra["num_survivors"] = columns[3]
             if self._num_top:
                 ids = columns[2] if pad is None else columns[2].masked_fill(columns[2] < 0, pad)
                 extra |= {"top_logprobs": columns[1], "top_token_ids": ids}

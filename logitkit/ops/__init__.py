@@ -4,13 +4,16 @@
 `numba_ops` are the CPU kernels, `triton_ops` (a package beside logitkit) the GPU kernels. Each has
 
     process_logits(logits, slot, position, tokens, prompt_length, seed, **arguments)
-    sample_tokens(logits, slot, position, tokens, prompt_length, seed, **arguments)
+    sample_tokens(logits, slot, position, tokens, prompt_length, seed, details=False, **arguments)
 
-which return new logits or tokens, and a status per row, and
+which return new logits or tokens, and a status per row (with `details` the tokens'
+log-probabilities and the numbers of survivors, too), and
 
+    commit_tokens(tokens, head, new, num_tokens)
     advance_fsm(state, tokens, offsets, data, transitions)
 
-which takes the states of byte automata over a token each.
+which append new tokens to the histories in place, and take the states of byte automata over a token
+each.
 
 `logits` [R, V] float32, float16 or bfloat16; `slot`, `position` [R] int64; `tokens` [B, T],
 `prompt_length`, `seed` [B] int64. `arguments` are the columns of the stages that take part; an

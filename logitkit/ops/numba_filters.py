@@ -225,6 +225,28 @@ def probability_floor(top, best, log_p, total):
 
 
 @internal()
+def logprob_inside(value, v, low, high):
+    """The log-probability of a value among those in the window, and how many these are."""
+    best = np.float64(largest_inside(v, high))
+    total, number = 0.0, 0
+    for start in range(0, v.shape[0], CHUNK):
+        mass, count = _mass_and_number(v[start : start + CHUNK], best, low, high)
+        total, number = total + mass, number + count
+    return np.float32(np.float64(value) - best - math.log(total)), number
+
+
+@internal(fastmath={"reassoc"})
+def _mass_and_number(values, best, low, high):
+    total, number = 0.0, 0
+    for i in range(values.shape[0]):
+        inside = (low <= values[i]) & (values[i] <= high) & (values[i] > NONE)
+        weight = exp_double(np.float64(values[i]) - best)
+        total += weight if inside else 0.0
+        number += inside
+    return total, number
+
+
+@internal()
 def narrow(v, top, low, mass, s, a, slot, coin_up, candidates):
     """All filters from top_h on: the window of survivors. `mass` > 0 is the row's, for top_p."""
     high = ALL

@@ -269,6 +269,16 @@ def _select(s, a, slot, position, seed, top, divisor):
 
 
 @internal()
+def _describe(s, v, n, low, high, winner):
+    """The winner's log-probability among the survivors, and how many these are."""
+    value = s.y[winner]
+    for i in range(n):
+        if s.ids[i] == winner:
+            value = v[i]
+    return numba_filters.logprob_inside(value, v, low, high)
+
+
+@internal()
 def _write(out, s, v, n, low, high):
     """The survivors' logits, `-inf` elsewhere."""
     if n >= 0:
@@ -286,8 +296,11 @@ def _make_run_rows(digest: str) -> Any:
 
     @njit(cache=True, nogil=True, error_model="numpy")
     def run_rows(first, last, words, halves, stride, kind, width, slot, position, tokens,
-                 prompt_length, seed, a, s, out, drawn, status):  # fmt: skip
-        """Rows `first` to `last`: fill `drawn` if `out` has no rows, else `out`; and `status`."""
+                 prompt_length, seed, a, s, out, drawn, status, logprobs, survivors):  # fmt: skip
+        """Rows `first` to `last`: fill `drawn` if `out` has no rows, else `out`; and `status`.
+
+        `logprobs` and `survivors` are filled unless they have no rows.
+        """
         assert len(digest) > 0
         everything = np.empty(0, np.int32)
         for r in range(first, last):
@@ -297,6 +310,8 @@ def _make_run_rows(digest: str) -> Any:
                 mask = a.mask_rows[a.mask_row[r]]
             top, bad = numba_row.load(s.y, s.maxima, words, halves, start, width, kind, mask)
             status[r], drawn[r] = BAD, -1
+            if logprobs.shape[0]:
+                logprobs[r], survivors[r] = np.nan, 0
             if bad:
                 continue
             history = tokens[request, :place]
@@ -335,6 +350,8 @@ def _make_run_rows(digest: str) -> Any:
                     out[r, :] = NONE
                     out[r, winner] = top
                 drawn[r] = winner
+                if logprobs.shape[0]:
+                    logprobs[r], survivors[r] = 0.0, 1
                 continue
             key = np.uint64(seed[request])
             if divisor == np.float32(0.0):
@@ -347,6 +364,8 @@ def _make_run_rows(digest: str) -> Any:
                 drawn[r] = draw_gathered(s.ids, v, n, low, high, key, place)
             else:
                 drawn[r] = draw_row(s.y, s.maxima, low, high, key, place, s.uniforms, s.exponents)
+            if logprobs.shape[0]:
+                logprobs[r], survivors[r] = _describe(s, v, n, low, high, drawn[r])
 
     return run_rows
 

@@ -23,6 +23,7 @@ from logitkit.ops import ORDER
 from logitkit.ops.numba_fsm import fold_tokens
 from logitkit.ops.numba_kernel import Arguments, Scratch, make_scratch, run_rows
 from logitkit.ops.numba_row import BFLOAT16, FLOAT16, FLOAT32
+from logitkit.ops.reference import commit_tokens as commit_tokens  # as fast as a kernel
 
 BACKEND = "numba"
 FUSED = frozenset(ORDER)
@@ -31,6 +32,7 @@ WORK_PER_THREAD = 300_000  # logits; below, a second thread costs more than it b
 _KINDS = {torch.float32: FLOAT32, torch.bfloat16: BFLOAT16, torch.float16: FLOAT16}
 _NO_WORDS, _NO_HALVES = np.empty(0, np.int32), np.empty(0, np.int16)
 _NO_OUTPUT = np.empty((0, 0), np.float32)
+_NO_DETAILS = np.empty(0, np.float32), np.empty(0, np.int64)
 _MASKS = {"allowed_mask", "mask_rows"}
 _DTYPES = {
     "allowed_mask": np.int32, "mask_rows": np.int32, "mask_row": np.int32,
@@ -74,10 +76,20 @@ def sample_tokens(
     tokens: Tensor,
     prompt_length: Tensor,
     seed: Tensor,
+    *,
+    details: bool = False,
     **arguments: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """The twin of `reference.sample_tokens`: tokens [R] int64 and status [R]; writes no logits."""
-    return _launch(logits, slot, position, tokens, prompt_length, seed, arguments, _NO_OUTPUT)
+) -> tuple[Tensor, ...]:
+    """The twin of `reference.sample_tokens`: tokens [R] int64 and status [R]; writes no logits.
+
+    With `details` also log-probabilities [R] float32 and numbers of survivors [R] int64.
+    """
+    call = (logits, slot, position, tokens, prompt_length, seed, arguments, _NO_OUTPUT)
+    if not details:
+        return _launch(*call)
+    size = len(logits)
+    found = torch.empty(size, dtype=torch.float32), torch.empty(size, dtype=torch.int64)
+    return (*_launch(*call, (found[0].numpy(), found[1].numpy())), *found)
 
 
 def advance_fsm(
@@ -101,6 +113,7 @@ def _launch(
     seed: Tensor,
     arguments: dict[str, Tensor],
     out: np.ndarray[Any, Any],
+    details: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] = _NO_DETAILS,
 ) -> tuple[Tensor, Tensor]:
     rows, width = logits.shape
     drawn = torch.empty(rows, dtype=torch.int64)
@@ -114,8 +127,8 @@ def _launch(
         words, halves, stride, _KINDS[logits.dtype], width, slot.numpy(), position.numpy(),
         tokens.numpy(), prompt_length.numpy(), seed.numpy(), _arguments(arguments),
     )  # fmt: skip
-    result = (out, drawn.numpy(), status.numpy())
-    if not run_rows.signatures:
+    result = (out, drawn.numpy(), status.numpy(), *details)
+    if not run_rows.overloads:
         _announce_compilation(given, result, width)
     workers = min(rows, torch.get_num_threads(), max(1, rows * width // WORK_PER_THREAD))
     if workers == 1:

@@ -57,11 +57,15 @@ def sample_tokens(
     tokens: Tensor,
     prompt_length: Tensor,
     seed: Tensor,
+    *,
+    details: bool = False,
     **arguments: Tensor,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, ...]:
     """`process_logits`, then draw: tokens [R] int64 (-1 where the status is not OK) and status.
 
-    The token is the argmax of logit - noise over what is left, the lowest id among equals.
+    The token is the argmax of logit - noise over what is left, the lowest id among equals. With
+    `details` also its log-probability there, [R] float32 (NaN where the status is not OK), and how
+    many tokens are left, [R] int64 (0 there). With temperature 0 that is 0 and 1.
     """
     out, status = process_logits(logits, slot, position, tokens, prompt_length, seed, **arguments)
     ids = torch.arange(out.shape[-1], device=out.device)
@@ -72,7 +76,44 @@ def sample_tokens(
         noise = noise.masked_fill(arguments["greedy"][slot][:, None], 0.0)
     score = torch.where(out > -torch.inf, out - noise, -torch.inf)
     best = (score == score.amax(-1, keepdim=True)).to(torch.uint8).argmax(-1)
-    return torch.where(status == OK, best, -1), status
+    drawn = torch.where(status == OK, best, -1)
+    if not details:
+        return drawn, status
+    if "greedy" in arguments:
+        out = reference_edits.keep_best(out, arguments["greedy"][slot][:, None])
+    logprobs, survivors = details_of(out, best)
+    return (
+        drawn,
+        status,
+        torch.where(status == OK, logprobs, torch.nan),
+        torch.where(status == OK, survivors, 0),
+    )
+
+
+def details_of(logits: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-probabilities of `tokens` [R] under `logits` [R, V], and how many entries are left.
+
+    float32, by sums in float64, and int64.
+    """
+    exact = logits.double()
+    chosen = exact.gather(-1, tokens[:, None]).squeeze(-1)
+    return (chosen - exact.logsumexp(-1)).float(), (logits > -torch.inf).sum(-1)
+
+
+def commit_tokens(
+    tokens: Tensor, head: Tensor, new: Tensor, num_tokens: Tensor | None = None
+) -> None:
+    """Write `new` [B, n] into `tokens` [B, T] behind `head` [B], and move the head, in place.
+
+    The head moves by `num_tokens` [B] of the n tokens (None: by all); what is written behind it is
+    unspecified history. All are int64, and there is room for n tokens behind every head.
+    """
+    n = new.shape[1]
+    place = head[:, None]
+    if n != 1:
+        place = place + torch.arange(n, device=head.device)
+    tokens.scatter_(1, place, new)
+    head += n if num_tokens is None else num_tokens
 
 
 def advance_fsm(

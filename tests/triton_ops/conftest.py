@@ -16,8 +16,15 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 collect_ignore = (
     ["test_triton_suites.py", "test_triton_compiles.py"]
     if INTERPRETED
-    else ["test_triton_kernels.py", "test_triton_batch.py"]
-)
+    else [
+        "test_triton_kernels.py", "test_triton_breaks.py", "test_triton_batch.py",
+        "test_triton_details.py",
+    ]
+)  # fmt: skip
+if INTERPRETED:
+    import patch_once
+
+    patch_once.install()
 
 
 @pytest.fixture(autouse=True)

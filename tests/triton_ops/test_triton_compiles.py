@@ -8,6 +8,7 @@ import torch
 from logitkit.batch import backend_ops
 from triton_ops import report
 from triton_ops.launch import TUNINGS, plan_launches, splits_of
+from triton_ops.shipped import steps
 
 CUDA, PROCESSORS = TUNINGS["cuda"], 132
 
@@ -22,9 +23,21 @@ def test_every_shipped_kernel_compiles_without_spills(
     assert target in printed
 
 
-def test_at_most_a_dozen_configurations_are_shipped() -> None:
+def test_few_configurations_are_shipped() -> None:
     for tuning in TUNINGS.values():
-        assert len(list(report.configurations(tuning))) <= 12
+        shipped = list(report.configurations(tuning))
+        assert len([kernel for kernel in shipped if not kernel.details]) <= 12
+        assert len(shipped) <= 16
+
+
+def test_a_decode_step_is_a_fixed_number_of_launches() -> None:
+    for target in report.TARGETS:
+        for details in (False, True):
+            for step in steps(target, report.BATCHES, details):
+                assert step.draws + step.commits <= 8
+                if step.batch >= 128 and target.tuning.one_launch:
+                    assert (step.draws, step.commits) == (1 + details, 1)
+                assert step.floor < step.moved < 4 * step.floor
 
 
 def test_the_report_sees_spills_and_too_much_shared_memory() -> None:

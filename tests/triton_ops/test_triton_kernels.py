@@ -10,6 +10,7 @@ import torch
 import triton
 import triton.language as tl
 from automata import random_call
+from compare import compare as compare_on_cpu
 from helpers import INF, OPS, arguments, histories, logit_rows, masks, start, tensors
 from torch import Tensor
 from twin import compare, requests
@@ -151,7 +152,7 @@ def test_keys_order_as_the_numbers_do() -> None:
 
 
 def test_the_names_and_signatures_are_those_of_the_other_backends() -> None:
-    for name in ("process_logits", "sample_tokens", "advance_fsm"):
+    for name in ("process_logits", "sample_tokens", "commit_tokens", "advance_fsm"):
         want = inspect.signature(getattr(reference, name))
         assert inspect.signature(getattr(triton_ops, name)) == want
     assert triton_ops.BACKEND == "triton"
@@ -329,7 +330,7 @@ def test_extreme_rows_and_parameters_agree() -> None:
         compare(rows, requests([fields] * len(rows)), histories(len(rows), 300))
 
 
-@pytest.mark.parametrize("width", [33, 70, 513])
+@pytest.mark.parametrize("width", [70, 513])
 def test_masks_of_grammars_agree(width: int) -> None:
     logits = kinds(width, seed=2)[:4]
     fitting = {k: v for k, v in EVERYTHING.items() if k not in ("logit_bias", "bad_words_ids")}
@@ -392,10 +393,16 @@ def draws(number: int) -> None:
 
 
 def full_chain(number: int, width: int) -> None:
+    """Survivors, values and tokens of both kernels are those of plain torch; rounding decides none.
+
+    (It may decide a row where a mass lies within 1e-6 of p, and none of these rows is one.)
+    """
     rounded, size = 0, min(number, 50)
     for first in range(0, number, size):
         logits = 3 * torch.randn(size, width)
-        rounded += compare(logits, requests([CHAIN] * size), histories(size, width, seed=first))
+        params, prompts = requests([CHAIN] * size), histories(size, width, seed=first)
+        rounded += compare(logits, params, prompts)
+        rounded += compare_on_cpu(logits, params, prompts)
     assert rounded == 0
 
 
