@@ -146,6 +146,33 @@ class Arena:
             state, node, counter = self._one_out[0].tolist()
         return None if state == DEAD else (state, node, counter)
 
+    def spell(self, configuration: Configuration, text: bytes) -> Configuration | None:
+        """The configuration after some bytes; None: refused."""
+        with self.lock:
+            self._one[0] = configuration
+            for byte in text:
+                self._one_token[0] = byte
+                self._bytes.take(
+                    self._one, self._one_token, False, self._one_out, self._one_accepted
+                )
+                if not self._one_accepted[0]:
+                    return None
+                self._one[0] = self._one_out[0]
+            state, node, counter = self._one[0].tolist()
+        return state, node, counter
+
+    def ways(self, configuration: Configuration) -> list[tuple[int, Configuration]]:
+        """One byte for each way to go on from here, and the configuration after it."""
+        with self.lock:
+            self._programs.expand(configuration[0])
+            codes, bytes_ = np.unique(self.heap.table[configuration[0]][::-1], return_index=True)
+        found = []
+        for code, place in zip(codes.tolist(), bytes_.tolist(), strict=True):
+            after = self.spell(configuration, bytes([255 - place])) if code != DEAD else None
+            if after is not None:
+                found.append((255 - place, after))
+        return found
+
     def forced_bytes(self, configuration: Configuration, most: int = 4096) -> bytes:
         """The longest text, up to `most` bytes, that must come next; a text that may end there or
         take a control token is not forced to go on."""

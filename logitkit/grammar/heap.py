@@ -24,13 +24,13 @@ from logitkit.grammar.memory import (
     NODES,
     OPEN,
     OPEN_SITE,
-    OWNER,
     STOPPED,
     UNEXPANDED,
 )
 
 Longs = NDArray[np.int64]
-STATES, OPS, NODES_AT_FIRST, FACTS_AT_FIRST, SITES = 1 << 16, 1 << 12, 1 << 14, 1 << 16, 1 << 12
+# Memory for states is taken as they are written; to move them to a larger table takes 0.15 s.
+STATES, OPS, NODES_AT_FIRST, FACTS_AT_FIRST, SITES = 1 << 18, 1 << 12, 1 << 14, 1 << 16, 1 << 12
 TABLE_BYTES = 256 * 4  # of one state
 OWNERS = 1 << 20  # grammars at a time
 NOBODY: NDArray[np.bool_] = np.zeros(OWNERS, np.bool_)
@@ -74,16 +74,24 @@ class Heap:
         self._free_sites: list[int] = []
 
     def new_state(self, owner: int) -> int:
-        if self._free_states:
-            state = self._free_states.pop()
-        else:
-            state = self._states
-            self._states += 1
-            if state == len(self.table):
-                self.table = _grown(self.table).astype(np.int32, copy=False)
-                self.states = _grown(self.states)
-        self.states[state, LIMIT], self.states[state, OWNER] = UNEXPANDED, owner
+        if not self._free_states:
+            return self.new_states(1, owner)[0]
+        state = self._free_states.pop()
+        self.states[state] = UNEXPANDED, 0, 0, owner
         return state
+
+    def new_states(self, count: int, owner: int) -> list[int]:
+        """Several states at once; those that were given back come first: their memory is warm."""
+        free = self._free_states
+        taken = free[-count:] if count and free else []
+        del free[len(free) - len(taken) :]
+        first, self._states = self._states, self._states + count - len(taken)
+        taken.extend(range(first, self._states))
+        while self._states > len(self.table):
+            self.table = _grown(self.table).astype(np.int32, copy=False)
+            self.states = _grown(self.states)
+        self.states[taken] = UNEXPANDED, 0, 0, owner
+        return taken
 
     def new_op(self, kind: int, target: int, amount: int) -> int:
         if self._free_ops:

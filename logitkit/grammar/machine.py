@@ -22,12 +22,17 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 import threading
 import time
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any, NamedTuple, NoReturn, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from logitkit.errors import GrammarError
 
@@ -63,6 +68,17 @@ JSON_TEXT = 1  # ... and without `"` and `\`
 PLAIN_TEXT = 2  # ... with all of them
 
 
+class Kin(NamedTuple):
+    """States that are as another one, number 0, but for some bytes: `keys` of numbers 1 to n.
+
+    `places` [m]: the bytes; `leads` int64 [n, m]: the numbers of the states there, -1 being dead.
+    """
+
+    keys: Sequence[Key]
+    places: NDArray[np.int64]
+    leads: NDArray[np.int64]
+
+
 class Expansion(NamedTuple):
     """Where a state leads. Bytes in no range are dead.
 
@@ -73,6 +89,7 @@ class Expansion(NamedTuple):
     text may grow by `room` characters and no more.
     `controls`: control tokens that are taken whole, by their text (`<tool_call>`), where the
     vocabulary has them; text never matches a control token otherwise.
+    `kin`: states that differ from this one in a few bytes only, explored with it.
     """
 
     moves: Sequence[tuple[int, int, Move]]
@@ -81,6 +98,7 @@ class Expansion(NamedTuple):
     slices: int = 0
     controls: Sequence[tuple[str, Move]] = ()
     room: int | None = None
+    kin: Kin | None = None
 
 
 class Machine(Protocol):
@@ -124,14 +142,14 @@ class Budget:
     def running(self, spent: float = 0.0) -> Iterator[None]:
         """The clock of this thread: `check_time` raises once `seconds`, less `spent`, are over.
         Inside of another clock there is none: the outer one goes on."""
-        if _clock.budget is not None:
+        if _clock.runs():
             yield
             return
         try:
-            _clock.start(self, self.seconds - spent)
+            _clock.start(self, self.seconds - spent, sys._getframe(2))  # behind contextlib's
             yield
         finally:
-            _clock.budget, _clock.look_at = None, math.inf
+            _clock.stop()
 
     def exceeded(self, name: str, value: object, where: str | None = None) -> NoReturn:
         raise GrammarError(
@@ -150,12 +168,31 @@ class _Clock(threading.local):
 
     budget: Budget | None = None
     end = look_at = math.inf
+    frame: FrameType | None = None
 
-    def start(self, budget: Budget, seconds: float) -> None:
-        self.budget, self.end = budget, time.thread_time() + seconds
+    def start(self, budget: Budget, seconds: float, frame: FrameType) -> None:
+        """Run until `frame`, which started it, is left."""
+        self.budget, self.frame, self.end = budget, frame, time.thread_time() + seconds
         self.look_at = time.monotonic() + seconds
 
+    def stop(self) -> None:
+        self.budget, self.frame, self.look_at = None, None, math.inf
+
+    def runs(self) -> bool:
+        """Whether it was started further up; an interrupt can leave there without stopping it."""
+        if self.budget is None:
+            return False
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame is not self.frame:
+            frame = frame.f_back
+        if frame is None:
+            self.stop()
+        return frame is not None
+
     def look(self) -> None:
+        if not self.runs():
+            self.look_at = math.inf
+            return
         left = self.end - time.thread_time()
         if left <= 0.0 and self.budget is not None:
             self.budget.exceeded("seconds", self.budget.seconds)
@@ -177,7 +214,7 @@ def check_time() -> None:
 
 def is_timed() -> bool:
     """Whether a budget's `seconds` run in this thread."""
-    return _clock.budget is not None
+    return _clock.runs()
 
 
 @dataclass(frozen=True, eq=False)

@@ -104,10 +104,29 @@ class Masks:
     def _build(self, state: int, node: int, counter: int) -> int:
         """Walk the trie from a configuration, store the row and note what it depended on; -1 if the
         stack ends with OPEN and that was not enough."""
-        heap, event, row = self._heap, self._event, self._row
+        heap, row = self._heap, self._row
         heap.requests += 1
-        self._programs.expand(state)
-        flags = int(heap.states[state, FLAGS])
+        program = self._programs.of_state(state)
+        with program.budget.running():
+            program.expand(state)
+            flags = int(heap.states[state, FLAGS])
+            popped = self._walk(state, node, counter, flags)
+            if popped < 0:
+                return -1
+        if flags & FINAL and node == BOTTOM:
+            self._allow(self._eos_token_ids)
+        if flags & CONTROLS:
+            self._allow_controls(state, node, counter)
+        if self.store.full:
+            self._renew_store()
+        id_ = self.store.put(row)
+        self.store.stamps[id_] = self._tick
+        self._decide(state, node, popped, id_)
+        return id_
+
+    def _walk(self, state: int, node: int, counter: int, flags: int) -> int:
+        """Set the bits of the row that the trie has; how many callers mattered, or -1."""
+        heap, event, row = self._heap, self._event, self._row
         slice_ = PLAIN_TEXT if flags & PLAIN_TEXT else flags & JSON_TEXT
         trie = self._tries[slice_]
         row[:] = self._slices.row(slice_, flags >> ROOM)
@@ -123,21 +142,10 @@ class Masks:
                 trie.roots, self._path, self._levels, self._frames, self._pushed, row, at, event,
             )  # fmt: skip
             if at < 0:
-                break
+                return int(event[3])
             if event[0] == ASK_RESUME and event[1] == OPEN_SITE:
                 return -1
             self._programs.answer(event)
-        popped = int(event[3])
-        if flags & FINAL and node == BOTTOM:
-            self._allow(self._eos_token_ids)
-        if flags & CONTROLS:
-            self._allow_controls(state, node, counter)
-        if self.store.full:
-            self._renew_store()
-        id_ = self.store.put(row)
-        self.store.stamps[id_] = self._tick
-        self._decide(state, node, popped, id_)
-        return id_
 
     def _allow(self, tokens: Sequence[int]) -> None:
         for token in tokens:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import ParamSpec, TypeVar
 
 import numpy as np
@@ -15,10 +15,12 @@ from logitkit.grammar.machine import (
     Call,
     Expansion,
     Key,
+    Kin,
     Machine,
     Move,
     Step,
     check_time,
+    is_timed,
 )
 from logitkit.grammar.memory import (
     ADD,
@@ -38,6 +40,7 @@ from logitkit.grammar.memory import (
     UNEXPANDED,
 )
 
+Ints = NDArray[np.int32]
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -118,6 +121,9 @@ class Program:
 
     def _asked(self, ask: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """What the machine answers; GrammarError once it took too long for this request."""
+        if is_timed():  # by whoever does all of the request
+            check_time()
+            return ask(*args, **kwargs)
         if self._request != self._heap.requests:
             self._request, self._spent = self._heap.requests, 0.0
         began = time.thread_time()
@@ -140,27 +146,51 @@ class Program:
             self.budget.exceeded("states", self.budget.states)
         if expansion is None:
             expansion = self._asked(self.machine.expand, self.keys[state])
-        moves, final, limit, slices, controls, room = expansion
-        codes = [(low, high + 1, self._code(move)) for low, high, move in moves]
+        row = np.zeros(256, np.int32)
+        row.fill(DEAD)
+        for low, high, move in expansion.moves:
+            row[low : high + 1] = self._code(move)
+        flags = expansion.slices | (FINAL if expansion.final else 0)
+        if expansion.room is not None:
+            flags |= (expansion.room + 1) << ROOM
+        if expansion.controls:
+            flags |= self._take_controls(state, expansion.controls)
+        limit = NO_LIMIT if expansion.limit is None else max(expansion.limit, 0)
+        if expansion.kin is not None:
+            self._expand_kin(state, row, expansion.kin, flags, limit)
+        heap.table[state] = row  # at once, as an interrupt must not leave half of it
+        heap.states[state, FLAGS] = flags
+        heap.states[state, LIMIT] = limit
+        self.expanded += 1
+
+    def _take_controls(self, state: int, controls: Sequence[tuple[str, Move]]) -> int:
+        """Note the control tokens that a state takes; the flag that says so, if it takes any."""
         taken = [
             (token, self._code(move))
             for text, move in controls
             for token in self._control_ids.get(text, ())
         ]
-        row = np.full(256, DEAD, np.int32)
-        for low, end, code in codes:
-            row[low:end] = code
-        flags = slices | (FINAL if final else 0) | (CONTROLS if taken else 0)
-        if room is not None:
-            flags |= (room + 1) << ROOM
-        if taken:
-            self.controls[state] = taken
-            for token, code in taken:
-                heap.put(state * 8 + CONTROL, token, 0, code, 0, self.owner)
-        heap.states[state, FLAGS] = flags
-        heap.table[state] = row  # at once, as an interrupt must not leave half of it
-        heap.states[state, LIMIT] = NO_LIMIT if limit is None else max(limit, 0)
-        self.expanded += 1
+        if not taken:
+            return 0
+        self.controls[state] = taken
+        for token, code in taken:
+            self._heap.put(state * 8 + CONTROL, token, 0, code, 0, self.owner)
+        return CONTROLS
+
+    def _expand_kin(self, state: int, row: Ints, kin: Kin, flags: int, limit: int) -> None:
+        """Expand the kin of a state whose row is `row`."""
+        heap, known = self._heap, self.states
+        new = [key for key in kin.keys if key not in known]
+        made = heap.new_states(len(new), self.owner)
+        self.keys.update(zip(made, new, strict=True))
+        known.update(zip(new, made, strict=True))
+        ids = np.array([state, *map(known.__getitem__, kin.keys)])
+        others = ids[1:]
+        heap.table[others] = row
+        heap.table[others[:, None], kin.places] = np.where(kin.leads < 0, DEAD, ids[kin.leads])
+        heap.states[others, FLAGS] = flags
+        heap.states[others, LIMIT] = limit
+        self.expanded += len(others)
 
     def resume(self, site: int, tag: int) -> int:
         """The state after a return, DEAD if there is none; remembered as a fact."""

@@ -1,4 +1,7 @@
-"""`Warming`: exploring a grammar ahead, until every mask row that a text can need is built.
+"""`Ahead`: building the mask rows of a grammar before they are needed.
+
+The texts that a schema makes likely come first. Then `Warming` explores the grammar until every
+mask row that a text can need is built, which takes long where members may come in any order.
 
 What a mask depends on is a state and its callers, as deep as the walk pops them. So the states are
 explored *body* by body (what a call starts, up to its return), together with who calls each body
@@ -12,10 +15,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
 
-from logitkit.grammar.arena import Arena
+from logitkit.grammar.arena import Arena, Configuration, VocabularyLike
+from logitkit.grammar.likely import LikelyTexts
 from logitkit.grammar.machine import Budget
 from logitkit.grammar.memory import (
     BOTTOM,
@@ -32,6 +38,9 @@ from logitkit.grammar.program import Program
 
 Body = int  # the state that a call starts; the outermost body is the grammar's start
 Frame = tuple[int, int]  # site, counter
+
+# Unless the caller says how long: for likely texts, and for what is less likely.
+LIKELY_SECONDS, SPARE_SECONDS = 0.08, 0.02
 
 
 class Warming:
@@ -58,7 +67,7 @@ class Warming:
     def run(self, deadline: float, states: int, rows: int) -> bool:
         """Go on until everything is done (True) or a limit is reached."""
         while self._states or self._rows or self._far or self._far_frames:
-            late = time.monotonic() > deadline
+            late = time.thread_time() > deadline
             if late or self.program.expanded >= states or len(self.built) > rows:
                 return False
             with self.arena.lock:
@@ -149,19 +158,69 @@ class Warming:
             self._rows.append((state, (*frames, frame), caller))
 
 
-def warm(
-    warming: Warming,
-    budget: Budget,
-    seconds: float | None,
-    states: int | None,
-    row_bytes: int | None,
-) -> bool:
-    """Run a warming within limits, None being the budget's; whether it is complete.
+class Rows(Protocol):
+    """What `warm` needs of a grammar."""
 
-    GrammarError where one step alone is over the budget: the warming cannot go on then.
+    arena: Arena
+    program: Program
+    vocabulary: VocabularyLike
+    budget: Budget
+
+    def visit(self, at: Configuration, tokens: Sequence[int], until: float) -> Iterator[int]:
+        """Build the rows along some tokens: their ids."""
+
+
+class Ahead:
+    """The work ahead for one grammar: `texts` first, then everything there is.
+
+    It holds no grammar, so that one without users goes at once.
     """
-    limit = budget.row_bytes if row_bytes is None else row_bytes
-    most = budget.states if states is None else min(states, budget.states)
-    allowed = budget.seconds if seconds is None else seconds
-    with warming.lock:
-        return warming.run(time.monotonic() + allowed, most, limit // (4 * warming.arena.words))
+
+    def __init__(self, grammar: Rows, texts: LikelyTexts | None) -> None:
+        self._texts, self._has_texts = texts, texts is not None
+        self._visits = iter(texts or ())
+        self._warming = Warming(grammar.arena, grammar.program)
+        self._lock = threading.Lock()
+
+    def warm(
+        self, grammar: Rows, seconds: float | None, states: int | None, row_bytes: int | None
+    ) -> bool:
+        """Go on within limits; whether everything is done.
+
+        GrammarError where one step alone is over the budget: the work cannot go on then.
+        """
+        budget, began = grammar.budget, time.thread_time()
+        most = budget.states if states is None else min(states, budget.states)
+        room = budget.row_bytes if row_bytes is None else row_bytes
+        rows = room // (4 * grammar.arena.words)
+        until = spare_until = began + (budget.seconds if seconds is None else seconds)
+        if seconds is None and self._has_texts:
+            until = min(until, began + LIKELY_SECONDS)
+            spare_until = min(until, began + SPARE_SECONDS)
+        with self._lock:
+            if not self._go_through_texts(grammar, until, spare_until, most, rows):
+                return False
+            return self._warming.run(spare_until, most, rows)
+
+    def _go_through_texts(
+        self, grammar: Rows, until: float, spare_until: float, states: int, rows: int
+    ) -> bool:
+        """Build the rows of the likely texts; whether all are done."""
+        texts, built = self._texts, self._warming.built
+        if texts is None:
+            return True
+        while True:
+            end, now = spare_until if texts.spare else until, time.thread_time()
+            if now >= end or grammar.program.expanded >= states or len(built) > rows:
+                return False
+            texts.cut_at((now + end) / 2)  # the other half is for going through the text
+            with grammar.budget.running():
+                visit = next(self._visits, None)
+            if visit is None:
+                self._texts = None
+                return True
+            text, size = visit.text, 1 if visit.bytewise else max(len(visit.text), 1)
+            pieces = [text[i : i + size] for i in range(0, len(text), size)]
+            tokens = [token for piece in pieces for token in grammar.vocabulary.tokenize(piece)]
+            with grammar.budget.running():
+                built.update(grammar.visit(visit.at, tokens, end))

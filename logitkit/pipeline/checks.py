@@ -75,10 +75,12 @@ def prompt_lengths(given: Any, lengths: Ids) -> Ids:
 def refuse_beams(prompts: Sequence[Tensor], scores: Tensor) -> None:
     """Refuse beam search, to which selected rows leave nothing to compare.
 
-    It is known by its copies of one prompt and by its scores, which are log-probabilities.
+    It is known by its copies of one prompt and by its scores, which are log-probabilities of every
+    token; what was masked before is no sign of it.
     """
     copies = any(torch.equal(one, next_one) for one, next_one in pairwise(prompts))
-    if copies and bool((scores.float().logsumexp(-1).abs() < 1e-3).all()):
+    is_whole = scores.shape[1] > 1 and bool(scores.isfinite().all())
+    if copies and is_whole and bool((scores.float().logsumexp(-1).abs() < 1e-3).all()):
         raise ValueError(
             "`select`=True cannot serve beam search, which must compare scores: "
             "use LogitsPipeline(..., select=False)"

@@ -109,6 +109,30 @@ def finishes(array: t.Array, kinds: int) -> bool:
     return False
 
 
+@pytest.mark.parametrize("few", range(1, 14))
+def test_two_arrays_at_once_end_at_their_own_bounds(few: int) -> None:
+    # The bounds of the other one are far away for a vocabulary of tokens of up to 16 bytes.
+    many = {"items": {"type": "integer"}, "minItems": 38, "maxItems": 40}
+    slow = machine({"type": "array", "anyOf": [{"items": {"const": 0}, "maxItems": few}, many]})
+    for count in range(43):
+        text = ",".join(["0"] * count)
+        assert slow.accepts(f"[{text}]".encode()) == (count <= few or 38 <= count <= 40)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        {"contains": {"minimum": 1}, "maxContains": 0, "minItems": 3},
+        {"contains": {"minimum": 1}, "minContains": 3, "maxContains": 2},
+    ],
+    ids=json.dumps,
+)
+def test_a_key_whose_array_has_no_value_never_comes(array: dict[str, Any]) -> None:
+    slow = machine({"patternProperties": {"^b": {"type": "array"} | array}})
+    assert not slow.prefix_alive(b'{"b"')
+    assert slow.accepts(b'{"a":1}')
+
+
 def test_an_array_with_contains_lives_where_some_array_fits() -> None:
     random, kinds, lives = Random(5), 3, 0
     for _ in range(3000):

@@ -18,7 +18,7 @@ from logitkit.errors import GrammarError
 from logitkit.grammar import machine as machine_module
 from logitkit.grammar.compile import compile_grammar
 from logitkit.grammar.ebnf import returns
-from logitkit.grammar.machine import Budget, Expansion, Key, check_time
+from logitkit.grammar.machine import Budget, Expansion, Key, check_time, is_timed
 from logitkit.grammar.matcher import CompiledGrammar
 from logitkit.grammar.spec import Spec
 from logitkit.grammar.strings import match
@@ -153,6 +153,18 @@ def test_hostile_grammars_are_answered_or_refused_in_time(name: str) -> None:
     # Whatever happened, the arena serves others.
     other = compile_grammar(lk.Choice(["a", name]), VOCABULARY).matcher()
     assert np.count_nonzero(other.mask().numpy())
+
+
+def test_a_union_of_many_patterns_is_made_or_refused_in_time() -> None:
+    def spec(count: int) -> Spec:
+        patterns = [{"type": "string", "pattern": f"^a{i}[bc]$"} for i in range(count)]
+        return lk.JsonSchema({"anyOf": patterns})
+
+    took, error = measured(lambda: compile_grammar(spec(6000), VOCABULARY, Budget(seconds=0.4)))
+    assert took < 0.4 + NOISE
+    took, error = measured(lambda: compile_grammar(spec(5001), VOCABULARY, Budget(seconds=60)))
+    assert error is not None and "more than 5000 others" in str(error) and error.where == "#"
+    assert took < 5
 
 
 @pytest.mark.parametrize("name", LARGE)
@@ -290,3 +302,15 @@ def test_a_question_that_was_cut_short_is_answered_right_when_it_is_asked_again(
         if found is not None and wanted is not None:
             np.testing.assert_array_equal(found, wanted)
     assert cuts > 10
+
+
+def test_a_clock_whose_owner_was_left_by_an_interrupt_runs_no_more() -> None:
+    kept = Budget(seconds=0.001).running()  # its own end would stop the clock
+
+    def left() -> None:
+        kept.__enter__()
+        assert is_timed()
+
+    left()
+    assert not is_timed()
+    assert compile_grammar(lk.Choice(["never", "late"]), VOCABULARY).matcher().mask() is not None

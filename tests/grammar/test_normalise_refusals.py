@@ -47,6 +47,22 @@ DRAFT_2020 = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
         ({"$ref": "#/a/b"}, "there is no 'a' in #", "#/$ref"),
         ({"$ref": "#nowhere"}, "nothing has this anchor", "#/$ref"),
         ({"anyOf": [{"$ref": "#"}, {"type": "null"}]}, "`\\$ref` leads back", "#"),
+        (
+            {
+                "prefixItems": [{"$ref": "#/$defs/a"}],
+                "$defs": {"a": {"oneOf": [True, True], "$ref": "#/$defs/a"}},
+            },
+            "`\\$ref` leads back",
+            "#/$defs/a",
+        ),
+        (
+            {
+                "properties": {"p": {"allOf": [{"$ref": "#/$defs/a"}]}},
+                "$defs": {"a": {"if": {"oneOf": [True, {}], "$ref": "#/$defs/a"}, "else": False}},
+            },
+            "`\\$ref` leads back",
+            "#/$defs/a",
+        ),
         ({"type": "string", "format": "regex"}, "`format` 'regex' cannot be enforced", "#/format"),
         (
             {"properties": {"l": {"uniqueItems": True}}},

@@ -480,3 +480,66 @@ def test_a_budget_bounds_the_nesting() -> None:
 def test_completions_are_found_through_lookaheads_and_complements() -> None:
     language = strings.pattern("^(?=.*[0-9])(?=.*[A-Z]).{8,}$") - strings.pattern("aaa")
     assert _completions(language).live(language)
+
+
+@pytest.mark.parametrize("minimum", [0, 3])
+def test_what_follows_an_intersection_is_what_derivation_says(minimum: int) -> None:
+    for pattern in ["^(?:[^ab]+a){0,4}b?$", "[a-c]x|^é*$", "^(ab|b[^a]{2})*$"]:
+        language = strings.pattern(pattern) & strings.length(minimum, 9)
+        completions = _completions(language)
+        states, seen = [language], {language}
+        for state in states:
+            rest = completions.spelled
+            for mask, after in completions.after(state):
+                while mask:
+                    bit = mask & -mask
+                    mask ^= bit
+                    rest ^= bit
+                    assert state.derive(completions.masks, bit) == after
+                if after not in seen and len(seen) < 300:
+                    seen.add(after)
+                    states.append(after)
+            while rest:  # nothing follows the others
+                bit = rest & -rest
+                rest ^= bit
+                assert state.derive(completions.masks, bit) is strings.NONE
+
+
+def test_what_a_length_leaves_no_room_for_is_dead() -> None:
+    for pattern, shortest in [("^[ab]{5}c?$", 5), ("x.y", 3), ("^(ab|abc){2,3}$", 4)]:
+        for most in range(8):
+            language = strings.pattern(pattern) & strings.length(0, most)
+            alive = language is not strings.NONE and _completions(language).live(language)
+            assert alive == (most >= shortest)
+
+
+def test_a_far_place_is_found_beside_a_pattern_that_searches() -> None:
+    # Without it every length up to the bound has states of its own.
+    language = strings.pattern("/api/v1/exports/[0-9]+/files") & strings.length(0, 10**6)
+    body = strings.StringBody((language,), _context(20), canonical=True)
+    assert body.expand(body.start).limit is not None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "least", "most"),
+    [
+        ("^[ab]{2}c?$", 2, 3),
+        ("^(a|bc){1,2}$", 1, 4),
+        ("^$", 0, 0),
+        ("^(a|b{3})(?!a)$", 1, 3),
+        ("^ab*$", 1, None),
+        ("a", 1, None),
+    ],
+)
+def test_a_length_that_a_pattern_keeps_anyway_is_dropped(
+    pattern: str, least: int, most: int | None
+) -> None:
+    language = strings.pattern(pattern)
+    for low, high in itertools.product(range(5), (*range(1, 6), None)):
+        both = language & strings.length(low, high)
+        for text in SHORT:
+            held = low <= len(text) and (high is None or len(text) <= high)
+            assert strings.matches(both, text) == (held and strings.matches(language, text))
+        within = high is None or (most is not None and most <= high)
+        if low <= least and within and "?!" not in pattern:
+            assert both == language

@@ -43,7 +43,7 @@ class ArrayPlan:
         self.start: Extra = ((0,) * len(array.contains), frozenset())
         self._finish: dict[tuple[int, Extra], bool] = {}
         bounds = {len(array.prefix), array.min_items, self.last or 0}
-        self.bounds = tuple(sorted(bound - 1 for bound in bounds if bound > 1))
+        self.bounds = tuple(sorted(bound - 1 for bound in bounds if bound))
 
     @property
     def alive(self) -> bool:
@@ -108,6 +108,9 @@ class ArrayPlan:
         """Whether `count` items can be made a whole array."""
         if self.simple:
             return self.last is None or max(count, self._array.min_items) <= self.last
+        if self._array.unique:  # every literal that is left may come, and nothing else is asked
+            most = count + len(self._nodes.literals(self._array.rest)) - len(extra[1])
+            return self._array.min_items <= most and (self.last is None or count <= self.last)
         key = (count, extra)
         if key not in self._finish:
             self._finish[key] = self._search(count, extra)
@@ -150,8 +153,6 @@ class ArrayPlan:
         None if that takes following the ways. All that are to come are of `rest`, which is alive
         where there is room for one."""
         array, alive = self._array, self._nodes.alive
-        if array.unique:
-            return None
         room = None if self.last is None else self.last - count
         low = max(0, array.min_items - count)
         wants = array.contains

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
 
-from logitkit.grammar.json_schema.states import TEXT, Moves
 from logitkit.grammar.json_schema.undeclared import Undeclared
-from logitkit.grammar.machine import Budget, Context, Expansion, Key, Step
+from logitkit.grammar.machine import Budget, Context, Expansion, Key
 from logitkit.grammar.strings import ANY, Language, StringBody
+from logitkit.grammar.strings.automaton import Automaton, Place
+from logitkit.grammar.strings.body import Middle
 from logitkit.grammar.strings.charset import ALL
 
 Languages = tuple[Language, ...]
-
-
-class Inner(NamedTuple):
-    """A state inside a string: as its body gives it, and with the keys of `machine`."""
-
-    own: Expansion
-    moves: Moves
+StringKey = Place | Middle  # a state inside a string
 
 
 @lru_cache(maxsize=32)
@@ -34,13 +28,15 @@ class Bodies:
         self._context = context
         self._ids: dict[tuple[Languages, bool], int] = {}
         self._bodies: list[StringBody] = []
-        self._inner: dict[tuple[int, Key], Inner] = {}
+        self._homes: dict[Automaton, StringBody] = {}
+        self._expansions: dict[StringKey, Expansion] = {}
 
     def id(self, languages: Languages, canonical: bool) -> int:
         found = self._ids.get((languages, canonical))
         if found is None:
             body = self._make(languages, canonical)
             found = len(self._bodies)
+            self._homes[body.home] = body
             self._bodies.append(body)
             self._ids[languages, canonical] = found
         return found
@@ -63,19 +59,15 @@ class Bodies:
     def __getitem__(self, index: int) -> StringBody:
         return self._bodies[index]
 
-    def inner(self, body: int, state: Key) -> Inner:
+    def expand(self, state: StringKey) -> Expansion:
         """Where a state inside a string leads."""
-        found = self._inner.get((body, state))
+        found = self._expansions.get(state)
         if found is None:
-            own = self._bodies[body].expand(state)
-            moves: Moves = [
-                (low, high, Step((TEXT, body, move.key), move.add, move.put))
-                if isinstance(move, Step)
-                else (low, high, move)
-                for low, high, move in own.moves
-            ]
-            found = self._inner[body, state] = Inner(own, moves)
+            found = self._expansions[state] = self._homes[state.home].expand(state)
         return found
+
+    def land(self, state: StringKey, counter: int) -> tuple[Key, int]:
+        return self._homes[state.home].land(state, counter)
 
     def has_keys(self, keys: Undeclared, only_some: bool) -> bool:
         """Whether an undeclared key can be spelled (that is in a language of `some`)."""

@@ -48,8 +48,10 @@ from logitkit.grammar.json_schema.whitespace import (
     whitespace,
 )
 from logitkit.grammar.json_schema.words import QUOTE
-from logitkit.grammar.machine import Call, Context, Expansion, Key, Move, Return, Step
+from logitkit.grammar.machine import Call, Context, Expansion, Key, Kin, Move, Return, Step
 from logitkit.grammar.strings import Language
+from logitkit.grammar.strings.automaton import Place
+from logitkit.grammar.strings.body import Middle
 
 COMMA, COLON_BYTE = 0x2C, 0x3A
 OPEN_BRACKET, CLOSE_BRACKET, OPEN_BRACE, CLOSE_BRACE = 0x5B, 0x5D, 0x7B, 0x7D
@@ -80,6 +82,8 @@ class JsonMachine:
             raise GrammarError("the schema has no value that the vocabulary can spell")
 
     def expand(self, key: Key) -> Expansion:
+        if isinstance(key, Place | Middle):
+            return self._bodies.expand(key)
         assert isinstance(key, tuple)
         if key[0] <= ENDED:
             return self._expand_gap(key)
@@ -99,6 +103,8 @@ class JsonMachine:
         return self._ended(frame, depth, n, after) if after else None
 
     def land(self, key: Key, counter: int) -> tuple[Key, int]:
+        if isinstance(key, Place | Middle):
+            return self._bodies.land(key, counter)
         assert isinstance(key, tuple)
         if key[0] == ITEMS:
             return (*key[:2], counter, *key[3:]), 0
@@ -125,7 +131,10 @@ class JsonMachine:
             moves += base.inner
         if gap.close and base.close:
             moves = sorted(moves + base.close, key=first)
-        return Expansion(moves, limit=self._items.limit(n))
+        kin, space = None, self._space
+        if w == space.first and space.kin:
+            kin = Kin([(*bare, more) for more in space.kin], space.places, space.leads)
+        return Expansion(moves, limit=self._items.limit(n), kin=kin)
 
     def _base(self, bare: Ints) -> Base:
         """The tokens that may come in a gap, whatever whitespace was read."""

@@ -62,7 +62,7 @@ class Items:
             return max(bounds, default=0), (0, 0 if far else None)
         if far:
             return -ahead, (1, None)
-        exact = any(not plan.simple for plan in plans)
+        exact = count in bounds or any(not plan.simple for plan in plans)
         if exact or ahead - count <= self.reach + FEW:
             return count, (0, None)
         return -ahead, (0, count)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from logitkit.grammar.json_schema.bodies import Bodies
+from logitkit.grammar.json_schema.bodies import Bodies, StringKey
 from logitkit.grammar.json_schema.machine_members import Members
 from logitkit.grammar.json_schema.spelling import Spelling
 from logitkit.grammar.json_schema.states import (
     EITHER,
     NAME,
-    TEXT,
     WORD,
     Interned,
     Ints,
@@ -61,7 +60,7 @@ class Inside:
 
     def text(self, body: int) -> Key:
         """The start of a string body; it returns the indexes of its languages."""
-        return (TEXT, body, self._bodies[body].start)
+        return self._bodies[body].start
 
     def key(self, threads_id: int, threads: tuple[int, ...]) -> Key | None:
         """The start of the keys that may come next; see `Members.after_key` for what it returns."""
@@ -70,13 +69,11 @@ class Inside:
             return (NAME, keys.names, keys.bits, 0) if keys.bits else None
         count = len(self._members.names(keys.names).texts)
         state = self._bodies[keys.body].start
-        return self._either(keys.names, 0, count, keys.bits, 0, keys.body, state, threads_id)
+        return self._either(keys.names, 0, count, keys.bits, 0, state, threads_id)
 
     # Where it leads -----------------------------------------------------------------------------
 
     def expand(self, key: Ints) -> Expansion:
-        if key[0] == TEXT:
-            return self._expand_text(*key[1:])
         if key[0] == WORD:
             return self._expand_word(*key[1:])
         if key[0] == NAME:
@@ -85,16 +82,9 @@ class Inside:
         return self._expand_either(*key[1:])
 
     def land(self, key: Ints, counter: int) -> tuple[Key, int]:
-        if key[0] == TEXT:
-            state, counter = self._bodies[key[1]].land(key[2], counter)
-            return (TEXT, key[1], state), counter
         assert key[0] == EITHER
-        state, counter = self._bodies[key[6]].land(key[7], counter)
-        return (*key[:7], state, key[8]), counter
-
-    def _expand_text(self, body: int, state: Key) -> Expansion:
-        own, moves = self._bodies.inner(body, state)
-        return Expansion(moves, limit=own.limit, slices=own.slices, room=own.room)
+        state, counter = self._bodies.land(key[6], counter)
+        return (*key[:6], state, key[7]), counter
 
     def _expand_word(self, index: int, low: int, high: int, depth: int) -> Expansion:
         words, tags = self._words[index]
@@ -121,29 +111,34 @@ class Inside:
         return Expansion(moves)
 
     def _either(
-        self, names: int, low: int, high: int, bits: int, depth: int,
-        body: int, state: Key, threads: int,
-    ) -> Key:  # fmt: skip
+        self, names: int, low: int, high: int, bits: int, depth: int, state: Key, threads: int
+    ) -> Key:
         """A state inside a declared name and an undeclared key at once.
 
         `threads` is kept only where more than one object has a say; else the state is the same at
         all positions of the object.
         """
         if low == high:
-            return (TEXT, body, state)
+            return state
         who = -1 if self._members.is_single(names) else threads
-        return (EITHER, names, low, high, bits, depth, body, state, who)
+        return (EITHER, names, low, high, bits, depth, state, who)
 
     def _expand_either(
-        self, names: int, low: int, high: int, bits: int, depth: int,
-        body: int, state: Key, threads: int,
-    ) -> Expansion:  # fmt: skip
+        self,
+        names: int,
+        low: int,
+        high: int,
+        bits: int,
+        depth: int,
+        state: StringKey,
+        threads: int,
+    ) -> Expansion:
         words = self._members.names(names).words
-        own, beside = self._bodies.inner(body, state)
+        own = self._bodies.expand(state)
         ways = words.children(low, high, depth)
         taken = [byte for byte, _, _ in ways]
         moves: Moves = []
-        for start, stop, move in beside:
+        for start, stop, move in own.moves:
             moves += _without(start, stop, move, taken)
         for byte, start, stop in ways:
             under = next((move for a, b, move in own.moves if a <= byte <= b), None)
@@ -153,7 +148,7 @@ class Inside:
                 if mask or (threads >= 0 and self._allows(threads, tag)):
                     moves.append((byte, byte, Return(tag)))
             elif isinstance(under, Step):
-                to = self._either(names, start, stop, mask, depth + 1, body, under.key, threads)
+                to = self._either(names, start, stop, mask, depth + 1, under.key, threads)
                 moves.append((byte, byte, Step(to, under.add, under.put)))
             elif mask:
                 moves.append((byte, byte, Step((NAME, names, mask, depth + 1))))

@@ -167,6 +167,8 @@ class NormalForm:
                 refuse_contains(settled)
                 if settled.unique:
                     settled = self._unique(settled)
+            elif isinstance(settled, Number):
+                refuse_not_multiples(settled)
             if settled is not None:
                 yield settled
 

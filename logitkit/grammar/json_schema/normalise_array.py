@@ -54,6 +54,8 @@ def _feasible(nodes: Nodes, array: Array, contains: Contains, dead: Dead) -> boo
     An item that can only fit is forced to; the shortest array with enough items that may fit has
     the fewest of those.
     """
+    if contains.maximum is not None and contains.maximum < contains.minimum:
+        return False
     may, forced = [], []
     for node in (*array.prefix, array.rest):
         may.append(not dead(nodes.conj((node, contains.node))))

@@ -61,13 +61,15 @@ class Emptiness:
         return known
 
     def is_empty(self, node: Node) -> bool:
-        """Whether no finite value fits `node`."""
+        """Whether no finite value fits `node`; GrammarError where its union leads to itself."""
         node = self.nodes.resolve(node)
-        known = self._empty.get(node)
-        if known is None:
-            self._explore([node])
-            known = self._empty[node]
-        return known
+        while node not in self._empty:
+            for one in self._explore([node]):  # unknown as long as some union cannot be made
+                try:
+                    self.finished(one)
+                except Unmade as error:
+                    self.unions.refuse_circle(error.node)
+        return self._empty[node]
 
     def surely_empty(self, item: Type) -> bool:
         """Whether `item` is empty whatever the unions turn out to be that are being made."""

@@ -12,6 +12,7 @@ from itertools import combinations
 from typing import NoReturn
 
 from logitkit.errors import GrammarError
+from logitkit.grammar import strings
 from logitkit.grammar.json_schema import values
 from logitkit.grammar.json_schema.merge import intersect
 from logitkit.grammar.json_schema.negate import complement
@@ -278,19 +279,16 @@ def _kind(item: Type) -> type:
 def united(items: Iterable[Type], limit: int = MAX_PRODUCT) -> tuple[Type, ...]:
     """The alternatives without repetition, strings in one; GrammarError if there are too many."""
     union: dict[Type, None] = {}
-    words: String | None = None
+    words: dict[strings.Language, None] = {}
     for item in items:
         if isinstance(item, String):
-            if words is None:
-                words = item
-            elif item != words:
-                words = String(words.language | item.language)
+            words[item.language] = None
         else:
             union[item] = None
             if len(union) > limit:
                 break
-    if words is not None:
-        union[words] = None
+    if words:  # joined at once, as one by one takes the square of the time
+        union[String(strings.disjunction(words))] = None
     if len(union) > limit:
         raise GrammarError(
             f"`allOf`, `anyOf`, `oneOf` and `not` together need more than {limit} "

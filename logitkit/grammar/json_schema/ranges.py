@@ -12,7 +12,7 @@ from math import gcd, lcm
 from logitkit.errors import GrammarError
 from logitkit.grammar.json_schema.types import Number
 
-MAX_MODULUS = 10_000  # remainders that a number's state may have
+MOST_NOT_MULTIPLES = 12  # of one number: they are counted by inclusion and exclusion
 MAX_DIGITS = 1_100  # of a bound, written out
 
 
@@ -39,6 +39,16 @@ def _is_long(value: Decimal) -> bool:
     return bool(value) and (
         abs(value.adjusted()) > MAX_DIGITS or fraction_digits(value) > MAX_DIGITS
     )
+
+
+def refuse_not_multiples(number: Number) -> None:
+    """Raise GrammarError where too many `not` of `multipleOf` meet in one number."""
+    count = len(number.not_multiples)
+    if count > MOST_NOT_MULTIPLES:
+        raise GrammarError(
+            f"`not` (or `oneOf`) of `multipleOf` names {count} different numbers in one place, and "
+            f"at most {MOST_NOT_MULTIPLES} can be told apart; use fewer"
+        )
 
 
 class Range:
@@ -87,12 +97,6 @@ class Range:
         self._others = [o for o in sorted(others) if not any(o % p == 0 for p in others if p < o)]
         self.has_holes = bool(others)
         self.period = lcm(self._modulus, *self._others)
-        if self.period > MAX_MODULUS:
-            raise GrammarError(
-                f"`multipleOf`: {self.period} remainders are more than {MAX_MODULUS}; "
-                "use a smaller or rounder number"
-            )
-
         self._any_wanted = self.count(1, self.period) > 0
 
     def _in_range(self, value: int) -> bool:

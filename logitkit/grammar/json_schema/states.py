@@ -1,4 +1,5 @@
-"""The keys of `machine`'s states: tuples of small integers that begin with their phase.
+"""The keys of `machine`'s states: tuples of small integers that begin with their phase; inside
+strings that are not known, the keys of the string's own body.
 
 `n` is the number of the item in an array: exact near the array's bounds, else -b on the way to a
 bound b far off, with the exact number in the machine's counter, or the last bound once all are
@@ -19,12 +20,11 @@ KEY = 3  # (depth, threads, w): after a comma in an object
 COLON = 4  # (depth, wants, w): after a key
 ENDED = 5  # (frame, depth, n, threads, w): after a value
 SCALAR = 6  # (frame, depth, n, items): inside a number or a word
-TEXT = 7  # (body, state): inside a string
-WORD = 8  # (set, low, high, depth): inside a literal string
-NAME = 9  # (names, bits, depth): inside a declared name
-EITHER = 10  # (names, low, high, bits, depth, body, state, threads): or inside an undeclared one
-SITE = 11  # (frame, depth, n, pairs): the caller of a value
-KEY_SITE = 12  # (depth, threads): the caller of a key
+WORD = 7  # (set, low, high, depth): inside a literal string
+NAME = 8  # (names, bits, depth): inside a declared name
+EITHER = 9  # (names, low, high, bits, depth, state, threads): or inside an undeclared one
+SITE = 10  # (frame, depth, n, pairs): the caller of a value
+KEY_SITE = 11  # (depth, threads): the caller of a key
 
 ROOT, ARRAY, OBJECT = range(3)  # frames
 

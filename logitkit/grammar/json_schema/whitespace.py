@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
+
 from logitkit.errors import GrammarError
 
 OPEN, BEFORE_COLON, AFTER_COLON, NEXT, AFTER = range(5)  # where: after `[` or `{`; ...; after `,`
@@ -29,12 +31,24 @@ class Gap(NamedTuple):
 
 
 class Whitespace:
-    """One policy; `deep`: whether frames must know their depth."""
+    """One policy; `deep`: whether frames must know their depth.
+
+    `kin`: the whitespace states that differ from state `first` only in where they lead by the
+    bytes `places`: `leads` in the numbers of `machine.Kin`.
+    """
 
     deep = False
+    first = 2
 
     def __init__(self, gaps: Sequence[Gap]) -> None:
         self._gaps = gaps
+        known = [*range(self.first, len(gaps)), 1]
+        self.kin = known[1:] if len(gaps) > self.first else []
+        self.places = np.array([TAB, SPACE])
+        self.leads = np.full((len(self.kin), 2), -1)
+        for number, w in enumerate(self.kin):
+            for byte, _, to in gaps[w].moves:
+                self.leads[number, self.places == byte] = known.index(to)
 
     def gap(self, where: int, depth: int, w: int, inner: bool, close: bool) -> Gap:
         """What comes next; `inner` and `close`: whether such tokens are possible here at all."""
@@ -47,6 +61,7 @@ class Indent(Whitespace):
     deep = True
 
     def __init__(self, size: int) -> None:
+        super().__init__(())
         self._size = size
 
     def gap(self, where: int, depth: int, w: int, inner: bool, close: bool) -> Gap:

@@ -7,7 +7,15 @@ Below every front end of `grammar`. A `Language` is a set of strings of Unicode 
 from logitkit.grammar.strings.body import RegexMachine, StringBody, build_regex
 from logitkit.grammar.strings.decide import disjoint, is_empty
 from logitkit.grammar.strings.formats import STANDARD_FORMATS, formatted
-from logitkit.grammar.strings.language import ANY, NONE, Language, literal, literals, matches
+from logitkit.grammar.strings.language import (
+    ANY,
+    NONE,
+    Language,
+    disjunction,
+    literal,
+    literals,
+    matches,
+)
 from logitkit.grammar.strings.make import length, pattern
 
 __all__ = [
@@ -19,6 +27,7 @@ __all__ = [
     "StringBody",
     "build_regex",
     "disjoint",
+    "disjunction",
     "formatted",
     "is_empty",
     "length",

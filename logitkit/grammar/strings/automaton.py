@@ -24,13 +24,13 @@ MOST_PAIRS = 10_000  # states that the search for such a completion may visit
 
 
 class Place:
-    """A state, by identity. `limit` is set for a far place: its state is the one at counter 0, and
-    it stands for all up to the limit."""
+    """A state of the automaton `home`, by identity. `limit` is set for a far place: its state is
+    the one at counter 0, and it stands for all up to the limit."""
 
-    __slots__ = ("limit", "state")
+    __slots__ = ("home", "limit", "state")
 
-    def __init__(self, state: State, limit: int | None):
-        self.state, self.limit = state, limit
+    def __init__(self, home: Automaton, state: State, limit: int | None):
+        self.home, self.state, self.limit = home, state, limit
 
 
 class Arrow(NamedTuple):
@@ -76,19 +76,28 @@ class Automaton:
         """(classes, the state that they lead to), without those that lead nowhere."""
         found = self._edges.get(state)
         if found is None:
-            masks = self.masks
             merged: dict[State, int] = {}
-            for block in self.completions.blocks(state):
-                check_time()
-                bit = block & -block
-                after = self._prune(tuple([part.derive(masks, bit) for part in state]))
-                merged[after] = merged.get(after, 0) | block
+            for mask, after in self._after(state):
+                after = self._prune(after)
+                merged[after] = merged.get(after, 0) | mask
             found = sorted(
                 ((mask, after) for after, mask in merged.items() if _alive(after)),
                 key=lambda edge: edge[0],
             )
             self._edges[state] = found
         return found
+
+    def _after(self, state: State) -> list[tuple[int, State]]:
+        """(classes, what follows them)."""
+        check_time()
+        if len(state) == 1:
+            return [(mask, (rest,)) for mask, rest in self.completions.after(state[0])]
+        after: list[tuple[int, State]] = []
+        for block in self.completions.blocks(state):
+            check_time()
+            bit = block & -block
+            after.append((block, tuple([part.derive(self.masks, bit) for part in state])))
+        return after
 
     # -- places
 
@@ -105,7 +114,7 @@ class Automaton:
 
     def exact(self, state: State) -> Place:
         found = self._places.get(state)
-        return found or self._places.setdefault(state, Place(state, None))
+        return found or self._places.setdefault(state, Place(self, state, None))
 
     def landed(self, place: Place, counter: int) -> Place:
         """The place of the one state that a far place stands for at `counter`."""
@@ -170,7 +179,7 @@ class Automaton:
             assert room is not None
             limit = room - self.horizon - margin + 1
             if self._far.get(state) is None:
-                self._far[state] = Place(state, limit)
+                self._far[state] = Place(self, state, limit)
         return self._far[base]
 
     def _relatives(self, state: State) -> list[State] | None:
@@ -209,6 +218,9 @@ class Automaton:
         if none is found."""
         if self.completions.surely_live_throughout(part) or part.nullable:
             return 0
+        shortest = self.completions.shortest_within_length(part)
+        if shortest is not None:
+            return shortest
         later = part.shift(1)
         for word in sorted(self.completions.words, key=len):
             if self._ends(part, word) and self._ends(later, word):

@@ -44,6 +44,12 @@ class Middle:
     ):
         self.node, self.steps, self.origin, self.slots = node, steps, origin, slots
 
+    @property
+    def home(self) -> Automaton:
+        place = self.steps[0].key
+        assert isinstance(place, Place)
+        return place.home
+
 
 class Bytes:
     """The byte automaton of some languages in one spelling."""
@@ -56,7 +62,7 @@ class Bytes:
         self.start, self.counter = self.automaton.place(self.automaton.start)
         self._slices = Slices(self.automaton)
         self._roots: dict[tuple[int, ...], list[tuple[int, int, To]]] = {}
-        self._middles: dict[tuple[Node, tuple[Step, ...], Place | None], Middle] = {}
+        self._middles: dict[tuple[tuple[Step, ...], Place | None], dict[Node, Step]] = {}
 
     def expand(self, key: Place | Middle) -> Expansion:
         """Where a key leads; for a place without what ends the text."""
@@ -84,30 +90,23 @@ class Bytes:
         origin: Place | None,
         slots: tuple[int, ...],
     ) -> list[tuple[int, int, Move]]:
-        return [
-            (
-                low,
-                high,
-                steps[to] if isinstance(to, int) else self._middle(to, steps, origin, slots),
-            )
-            for low, high, to in moves
-        ]
-
-    def _middle(
-        self,
-        to: tuple[Node, tuple[int, ...]],
-        steps: tuple[Step, ...],
-        origin: Place | None,
-        slots: tuple[int, ...],
-    ) -> Step:
-        node, used = to
-        inner = tuple([steps[index] for index in used])
-        key = (node, inner, origin)
-        found = self._middles.get(key)
-        if found is None:
-            through = tuple([slots[index] for index in used])
-            found = self._middles.setdefault(key, Middle(node, inner, origin, through))
-        return Step(found)
+        found: list[tuple[int, int, Move]] = []
+        known: dict[tuple[int, ...], tuple[tuple[Step, ...], dict[Node, Step]]] = {}
+        for low, high, to in moves:
+            if isinstance(to, int):
+                found.append((low, high, steps[to]))
+                continue
+            node, used = to
+            if used not in known:
+                inner = tuple([steps[index] for index in used])
+                known[used] = inner, self._middles.setdefault((inner, origin), {})
+            inner, middles = known[used]
+            step = middles.get(node)
+            if step is None:
+                through = tuple([slots[index] for index in used])
+                step = middles.setdefault(node, Step(Middle(node, inner, origin, through)))
+            found.append((low, high, step))
+        return found
 
     def _root(self, masks: tuple[int, ...]) -> list[tuple[int, int, To]]:
         """The first bytes of characters whose classes are in each of `masks`."""
@@ -138,7 +137,9 @@ class Bytes:
             next(step for mask, step in zip(masks, steps, strict=True) if mask & wanted[slot])
             for slot in key.slots
         )
-        return self._middle((key.node, tuple(range(len(inner)))), inner, None, key.slots).key
+        middles = self._middles.setdefault((inner, None), {})
+        made = Step(Middle(key.node, inner, None, key.slots))
+        return middles.setdefault(key.node, made).key
 
     def room(self, place: Place, text: CharSet) -> int:
         """How many characters of `text`, whichever can be spelled, are accepted from `place` on and
@@ -159,6 +160,7 @@ class StringBody:
     def __init__(self, languages: tuple[Language, ...], context: Context, canonical: bool):
         self.languages = languages
         self._bytes = Bytes(languages, context, "canonical" if canonical else "any")
+        self.home = self._bytes.automaton  # of all of its keys
         if not context.alphabet[0x22]:
             self._bytes.start = self._bytes.automaton.exact((NONE,) * len(languages))
         self.start: Key = self._bytes.start

@@ -22,6 +22,7 @@ from logitkit.grammar.strings.language import (
     Or,
     Words,
     conjunction,
+    intersected,
 )
 from logitkit.grammar.strings.match import Match
 from logitkit.grammar.strings.program import Program
@@ -29,6 +30,7 @@ from logitkit.grammar.strings.program import Program
 MOST_STEPS = 100_000  # steps that one question may take where no budget limits its time
 MOST_WORDS = 4  # completions that are kept
 MOST_PIECES = 1_000  # of one intersection
+MOST_PRODUCT = 100  # pairs of classes that are cut with one another
 
 
 class Completions:
@@ -41,6 +43,7 @@ class Completions:
         self.words: list[tuple[int, ...]] = []  # completions that were found, as classes
         self._sound: dict[Program, bool] = {}
         self._live: dict[Language, bool] = {}
+        self._after: dict[Language, list[tuple[int, Language]]] = {}
 
     def blocks(self, parts: Iterable[Language]) -> list[int]:
         """The spelled classes in groups that no part tells apart."""
@@ -90,8 +93,23 @@ class Completions:
             return True
         found = self._live.get(part)
         if found is None:
-            found = self._live[part] = self._completed(part) or self._search(part)
+            bounded = within_length(part)
+            if bounded is not None and bounded[0].distance() > bounded[1]:
+                found = False
+            elif self.shortest_within_length(part) is not None:
+                found = True
+            else:
+                found = self._completed(part) or self._search(part)
+            self._live[part] = found
         return found
+
+    def shortest_within_length(self, part: Language) -> int | None:
+        """The characters of a text that completes `part` wherever its counters are, where it is a
+        regular expression within a bound of the length; None where that is not plain."""
+        bounded = within_length(part)
+        if bounded is None or bounded[0].room() is not None or not self.surely_live(bounded[0]):
+            return None
+        return bounded[0].distance()
 
     def _completed(self, part: Language) -> bool:
         """Whether one of the latest completions that were found completes `part` too."""
@@ -150,9 +168,43 @@ class Completions:
             self.words = [tuple(reversed(word)), *self.words[: MOST_WORDS - 1]]
 
     def after(self, part: Language) -> list[tuple[int, Language]]:
-        """(classes, what follows them), for every spelled class."""
+        """(classes, what follows them), for every spelled class that something follows."""
+        if isinstance(part, Match) and part.program.plain:
+            found = self._after.get(part)
+            if found is None:
+                found = self._after[part] = self._derived(part)
+            return found
+        if isinstance(part, And) and all(each.simple and not each.tangled for each in part.parts):
+            product = self._product(part)
+            if product is not None:
+                return product
+        return self._derived(part)
+
+    def _derived(self, part: Language) -> list[tuple[int, Language]]:
         masks = self.masks
-        return [(block, part.derive(masks, block & -block)) for block in self.blocks((part,))]
+        merged: dict[Language, int] = {}
+        for block in self.blocks((part,)):
+            check_time()
+            rest = part.derive(masks, block & -block)
+            if rest is not NONE:
+                merged[rest] = merged.get(rest, 0) | block
+        return [(mask, rest) for rest, mask in merged.items()]
+
+    def _product(self, whole: And) -> list[tuple[int, Language]] | None:
+        """`after` of an intersection out of that of its parts, of which many intersections share
+        one; None where that is not less work than to derive it."""
+        ways: list[tuple[int, tuple[Language, ...]]] = [(self.spelled, ())]
+        for part in whole.parts:
+            after = self.after(part)
+            if len(ways) * len(after) > MOST_PRODUCT:
+                return None
+            ways = [
+                (mask & more, (*rests, rest))
+                for mask, rests in ways
+                for more, rest in after
+                if mask & more
+            ]
+        return [(mask, met) for mask, rests in ways if (met := intersected(rests)) is not NONE]
 
     def _onward(self, part: Language) -> list[tuple[int, Language]]:
         """(a class, what follows it), and with class 0 what follows as many characters as the
@@ -194,3 +246,15 @@ def pieces(whole: Language) -> list[Language]:
             products = [conjunction((left, right)) for left in products for right in split]
         return [piece for piece in products if piece is not NONE]
     return [whole]
+
+
+def within_length(part: Language) -> tuple[Match, int] | None:
+    """An intersection as a regular expression and how many characters it may have at most."""
+    if isinstance(part, And) and len(part.parts) == 2:
+        one, other = part.parts
+        if isinstance(one, Match) and isinstance(other, Match):
+            for bound, rest in ((one, other), (other, one)):
+                most = bound.at_most()
+                if most is not None:
+                    return rest, most
+    return None

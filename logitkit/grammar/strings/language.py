@@ -46,6 +46,9 @@ class Language:
         for words, rest in ((self, other), (other, self)):
             if isinstance(words, Words) and len(words) <= MOST_FILTERED:
                 return literals(text for text in words if matches(rest, text))
+        for bounds, rest in ((self, other), (other, self)):
+            if bounds.holds_lengths_of(rest):
+                return rest
         return conjunction((self, other))
 
     def __or__(self, other: Language) -> Language:
@@ -75,6 +78,10 @@ class Language:
     def distance(self) -> int:
         """At least so many characters are missing."""
         return 0
+
+    def holds_lengths_of(self, other: Language) -> bool:
+        """Whether this only bounds the length, and plainly by nothing that `other` goes beyond."""
+        return False
 
     def size(self) -> int:
         """How much work one step is, in leaves."""
@@ -258,15 +265,12 @@ class And(_Joined):
 
     def derive(self, masks: Masks, bit: int) -> Language:
         derived: list[Language] = []
-        simple, nullable = True, True
         for part in self.parts:
             rest = part.derive(masks, bit)
             if rest is NONE:
                 return NONE
-            simple = simple and rest.simple
-            nullable = nullable and rest.nullable
             derived.append(rest)
-        return And(frozenset(derived), nullable) if simple else conjunction(derived)
+        return intersected(derived)
 
     def shift(self, steps: int) -> Language:
         return conjunction(self._shifted(steps))
@@ -309,6 +313,16 @@ def negation(a: Language) -> Language:
     if isinstance(a, Not):
         return a.inner
     return Not(frozenset((a,)), not a.nullable)
+
+
+def intersected(parts: Sequence[Language]) -> Language:
+    """The intersection of what follows two or more parts of an `And`; none of them is NONE."""
+    nullable = True
+    for part in parts:
+        if not part.simple:
+            return conjunction(parts)
+        nullable = nullable and part.nullable
+    return And(frozenset(parts), nullable)
 
 
 def conjunction(parts: Iterable[Language]) -> Language:
@@ -363,6 +377,7 @@ def disjunction(parts: Iterable[Language]) -> Language:
     """The strings that are in at least one part."""
     flat: set[Language] = set()
     for part in parts:
+        check_time()
         if part is ANY:
             return ANY
         if isinstance(part, Or):

@@ -242,6 +242,25 @@ class Match(Language):
             return 0
         return min(cont.after + max(cont.low - count, 1) for cont, count in self.items)
 
+    def at_most(self) -> int | None:
+        """n if this holds exactly the texts of at most n characters; None if that is not plain."""
+        if len(self.items) != 1 or not self.nullable:
+            return None
+        ((cont, count),) = self.items
+        if cont.charset is not ALL or cont.rest is not None or not cont.repeats or cont.high < 0:
+            return None
+        return cont.high - count if count >= cont.low else None
+
+    def holds_lengths_of(self, other: Language) -> bool:
+        if not isinstance(other, Match) or len(self.items) != 1:
+            return False
+        ((cont, count),) = self.items
+        if cont.charset is not ALL or cont.rest is not None or not cont.repeats:
+            return False
+        longest = other.program.longest
+        high = cont.high < 0 or (longest is not None and longest <= cont.high - count)
+        return high and other.distance() >= cont.low - count
+
     def size(self) -> int:
         return len(self.items) * (TANGLED_COST if self.tangled else 1)
 

@@ -76,6 +76,14 @@ class Program:
         self._conts: dict[tuple[Node, Cont | None, int], Cont] = {}
         self.charsets, self.behind = _collect(root)
         self.root = self.cont(root, None)
+        self._longest: tuple[int | None] | None = None
+
+    @property
+    def longest(self) -> int | None:
+        """No match has more characters; None: there is no bound."""
+        if self._longest is None:
+            self._longest = (_longest(self.root.node),)
+        return self._longest[0]
 
     def cont(self, node: Node, rest: Cont | None, count: int = 0) -> Cont:
         key = (node, rest, count)
@@ -105,3 +113,29 @@ def _collect(root: Node) -> tuple[frozenset[CharSet], frozenset[CharSet]]:
             if isinstance(node, Ahead):
                 charsets.add(ALL)
     return frozenset(charsets | behind), frozenset(behind)
+
+
+def _longest(root: Node) -> int | None:
+    """The most characters of a match; assertions, which only rule matches out, do not count."""
+    known: dict[Node, int | None] = {}
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        inner = node.parts if isinstance(node, Concat | Union) else ()
+        if isinstance(node, Repeat):
+            inner = (node.body,)
+        missing = [part for part in inner if part not in known]
+        if missing:
+            stack += missing
+            continue
+        stack.pop()
+        lengths = [length for part in inner if (length := known[part]) is not None]
+        if len(lengths) < len(inner):
+            known[node] = None
+        elif isinstance(node, Repeat):
+            known[node] = None if node.high is None else lengths[0] * node.high
+        elif isinstance(node, Union):
+            known[node] = max(lengths, default=0)
+        else:
+            known[node] = 1 if isinstance(node, Chars) else sum(lengths)
+    return known[root]
