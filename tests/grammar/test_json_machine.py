@@ -310,6 +310,16 @@ def test_unique_items_are_used_once() -> None:
     prefixes(machine, ["[1,"], ['["a",1,null,[2],', "[1,1"])
 
 
+def test_many_unique_items_are_told_apart() -> None:
+    literals = tuple(Literal(str(i)) for i in range(10, 210))
+    machine = machine_of(Array(rest=3, unique=True, min_items=199), n3=literals)
+    every = list(map(str, range(10, 210)))
+    for count, held in [(198, False), (199, True), (200, True)]:
+        assert machine.accepts(f"[{','.join(every[:count])}]".encode()) == held
+    assert not machine.prefix_alive(f"[{','.join(every)},".encode())
+    assert not machine.prefix_alive(b"[10,20,10,")
+
+
 def test_contains_is_counted() -> None:
     joined = {(3, 4): 4, (3, 5): 5}
     both, yes, no = (INTEGER, Boolean()), Boolean(), INTEGER

@@ -69,6 +69,16 @@ DRAFT_2020 = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
             "`uniqueItems` can be enforced",
             "#/properties/l/uniqueItems",
         ),
+        (
+            {"items": {"uniqueItems": True, "type": "array", "items": {"enum": [*range(257)]}}},
+            "at most 256 values",
+            "#/items/uniqueItems",
+        ),
+        (
+            {"items": {"allOf": [{"not": {"multipleOf": p}} for p in range(3, 29, 2)]}},
+            "`multipleOf` names 13 different numbers",
+            "#/items",
+        ),
         ({"not": {"uniqueItems": True}}, "`not` .*`uniqueItems`", "#/not"),
         (
             {"items": {"minProperties": 2}},

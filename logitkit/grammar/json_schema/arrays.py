@@ -108,9 +108,11 @@ class ArrayPlan:
         """Whether `count` items can be made a whole array."""
         if self.simple:
             return self.last is None or max(count, self._array.min_items) <= self.last
-        if self._array.unique:  # every literal that is left may come, and nothing else is asked
+        if self._array.unique:  # literals and nothing else: all that are left may come
+            assert not self._array.contains and not self._array.prefix
             most = count + len(self._nodes.literals(self._array.rest)) - len(extra[1])
-            return self._array.min_items <= most and (self.last is None or count <= self.last)
+            most = most if self.last is None else min(most, self.last)
+            return max(count, self._array.min_items) <= most
         key = (count, extra)
         if key not in self._finish:
             self._finish[key] = self._search(count, extra)

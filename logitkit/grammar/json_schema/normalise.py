@@ -29,6 +29,7 @@ from logitkit.grammar.json_schema.normalise_object import (
     regions,
 )
 from logitkit.grammar.json_schema.normalise_union import Unmade
+from logitkit.grammar.json_schema.ranges import refuse_not_multiples
 from logitkit.grammar.json_schema.references import Document
 from logitkit.grammar.json_schema.types import (
     NEVER,
@@ -44,7 +45,7 @@ from logitkit.grammar.json_schema.types import (
 from logitkit.grammar.machine import Budget, check_time
 from logitkit.grammar.spec import JsonSchema
 
-_MAX_UNIQUE = 12
+_MAX_UNIQUE = 256  # each set of used items is a state
 
 
 def normalise(spec: JsonSchema, budget: Budget) -> NormalForm:

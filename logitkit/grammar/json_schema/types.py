@@ -78,7 +78,7 @@ class Array:
     min_items: int = 0
     max_items: int | None = None
     contains: tuple[Contains, ...] = ()
-    unique: bool = False  # only where every item is a Literal out of at most 12
+    unique: bool = False  # only where every item is one of few Literals
 
 
 @dataclass(frozen=True)
