@@ -110,7 +110,8 @@ class Batch:
     def rows(self, draft: Draft | None = None) -> Rows:
         """The rows of the next step: B, or B * (k + 1) in slot-major order behind a draft."""
         if draft is None:
-            return self._window(self._slot, self._depth, self.history.head.clone(), self.states)
+            head, states = self.history.head.clone(), dict(self.states)  # as they are now
+            return self._window(self._slot, self._depth, head, states)
         size, k = draft.tokens.shape
         proposed = draft.tokens.clamp_min(0)  # sources may pad by -1
         head, device = self.history.head, proposed.device

@@ -157,20 +157,18 @@ class Plan:
                 )
             else:
                 out = logits.float()
-                given = reference.unusable(out)
-                out = out.masked_fill((given | (status != OK))[:, None], 0.0)
+                given = _status(out)
+                out = out.masked_fill(((given != OK) | (status != OK))[:, None], 0.0)
                 logits = _apply(run.stages[0], out, rows)
-                now = torch.where(given, BAD, _status(logits))
+                now = torch.where(given == OK, _status(logits), given)
             status = torch.where(status == OK, now, status)
         return logits, status
 
     def _observed(self, logits: Tensor, rows: Rows, observer: Observer) -> tuple[Tensor, Tensor]:
         out = logits.float().clone()
-        given = reference.unusable(out)
-        out = out.masked_fill(given[:, None], 0.0)
-        status = torch.where(given, BAD, OK)
+        status = _status(out)
         for stage in self.stages:
-            out = _apply(stage, out, rows)
+            out = _apply(stage, out.masked_fill((status != OK)[:, None], 0.0), rows)
             observer(stage, out)
             status = torch.where(status == OK, _status(out), status)
         return _keep_best(out, rows), status
@@ -231,8 +229,10 @@ def make_plan(stages: Sequence[Stage], params: Sequence[SamplingParams], ops: Mo
 
 def _apply(stage: Stage, logits: Tensor, rows: Rows) -> Tensor:
     """One stage by itself, float32 in and out; what was masked stays masked."""
-    out = stage.apply(logits, rows)
-    if not isinstance(stage, BuiltinStage):
+    is_builtin = isinstance(stage, BuiltinStage)
+    # What a user's stage edits in place must not hide what was masked before.
+    out = stage.apply(logits if is_builtin else logits.clone(), rows)
+    if not is_builtin:
         if not isinstance(out, Tensor) or out.shape != logits.shape:
             got = tuple(out.shape) if isinstance(out, Tensor) else out
             raise ValueError(

@@ -117,6 +117,17 @@ def test_states_follow_the_draft_and_the_commit() -> None:
     assert batch.rows().state(stage).tolist() == [[4, 2], [4, 1]]
 
 
+def test_rows_stay_as_they_were_when_the_batch_goes_on() -> None:
+    stage = Streak()
+    batch = start(SamplingParams(extra={"streak": 1.0}), [[5]], 9, stages=(stage, *DEFAULT_STAGES))
+    rows = batch.rows()
+    position, state = rows.position.clone(), rows.state(stage).clone()
+    batch.commit(torch.tensor([7]))
+    batch.commit(torch.tensor([7]))
+    assert torch.equal(rows.position, position) and torch.equal(rows.state(stage), state)
+    assert not torch.equal(batch.rows().state(stage), state)
+
+
 def test_uniform_numbers_depend_on_the_row_alone() -> None:
     params = [SamplingParams(sampling_seed=s) for s in (3, 4, 3)]
     coins = start(params, [[1], [1], [2]], 9).rows().uniform(16).tolist()

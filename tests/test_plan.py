@@ -317,3 +317,56 @@ def test_nan_made_by_edits_is_seen(backend: str) -> None:
     batch.commit(torch.tensor([[0, 0]]))
     with pytest.raises(BadLogitsError):
         batch.plan.sample(torch.tensor([[3e38, 0.0, 1.0]]), batch.rows())
+
+
+@dataclass(frozen=True, eq=False)
+class InPlace(Stage):
+    """A user's stage that overwrites what it is given, masked tokens too."""
+
+    flat: bool = False
+
+    def apply(self, logits: Tensor, rows: Rows) -> Tensor:
+        return logits.fill_(0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Strict(Stage):
+    """A user's stage that draws from every row, and so fails where a row has no token."""
+
+    strict: bool = False
+
+    def apply(self, logits: Tensor, rows: Rows) -> Tensor:
+        torch.multinomial(logits.softmax(-1), 1)
+        return logits
+
+
+@every_backend
+def test_a_stage_that_edits_in_place_brings_no_masked_token_back(backend: str) -> None:
+    params = SamplingParams(extra={"flat": True})
+    batch = start(params, [[1]], 3, stages=(InPlace(), *DEFAULT_STAGES), backend=backend)
+    logits = torch.tensor([[0.0, -INF, 1.0]])
+    assert batch.plan(logits, batch.rows()).tolist() == [[0.0, -INF, 0.0]]
+    assert logits.tolist() == [[0.0, -INF, 1.0]]
+
+
+@every_backend
+@pytest.mark.parametrize("place", [0, len(DEFAULT_STAGES)])
+@pytest.mark.parametrize("observed", [False, True])
+def test_a_row_without_tokens_fails_no_stage_and_no_neighbour(
+    backend: str, place: int, observed: bool
+) -> None:
+    params = SamplingParams(extra={"strict": True}, temperature=0.5)
+    chain = (*DEFAULT_STAGES[:place], Strict(), *DEFAULT_STAGES[place:])
+    batch = start([params] * 3, [[1]] * 3, 3, stages=chain, backend=backend)
+    logits = torch.tensor([[-INF] * 3, [0.0, float("nan"), 1.0], [0.0, 1.0, 2.0]])
+    seen: list[Tensor] = []
+    with pytest.raises(BadLogitsError, match="requests \\[0, 1\\] failed"):
+        observer = (lambda stage, out: seen.append(out[2])) if observed else None
+        batch.plan(logits, batch.rows(), observer)
+    if not observed:
+        with pytest.raises(BadLogitsError) as caught:
+            batch.plan.sample(logits, batch.rows())
+        assert caught.value.tokens is not None
+        assert caught.value.tokens[:2].tolist() == [-1, -1] and caught.value.tokens[2] >= 0
+    else:
+        assert len(seen) == 2

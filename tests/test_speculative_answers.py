@@ -89,3 +89,32 @@ def test_an_infinite_lead_is_no_error(worst: float) -> None:
     for k in (3, "auto"):
         out = written(params, model, draft="adjacency", num_draft_tokens=k)
         assert torch.equal(out.sequences, plain.sequences)
+
+
+def _spoiled(value: float, token: int) -> torch.Tensor:
+    logits = torch.zeros(3, 2, VOCAB)
+    logits[1, 1, token] = value
+    return logits
+
+
+@pytest.mark.parametrize("rule", ["ratio", "block"])
+@pytest.mark.parametrize(
+    "logits",
+    [_spoiled(-torch.inf, 0), _spoiled(torch.nan, 5), _spoiled(torch.inf, 5)],
+    ids=["without the token", "nan", "inf"],
+)
+def test_logits_that_the_token_was_not_drawn_from_are_refused(
+    logits: torch.Tensor, rule: str
+) -> None:
+    with pytest.raises(ValueError, match=r"row 1, depth 1, .* token 0 cannot have been drawn"):
+        answer = Draft(_TOKENS, _LENGTHS, logits)
+        written(requests(9, 9, 9), draft=Answers(answer), num_draft_tokens=2, verify=rule)
+    shorter = Draft(_TOKENS, torch.full((3,), 1), logits)  # behind the draft they do not matter
+    written(requests(9, 9, 9), draft=Answers(shorter), num_draft_tokens=2, verify=rule)
+
+
+@pytest.mark.parametrize("logits", [[1.0], {}, torch.zeros(5)], ids=["list", "dict", "flat"])
+def test_logits_are_not_looked_at_where_tokens_must_be_equal(logits: Any) -> None:
+    params = requests(9, 9, 9)
+    out = written(params, draft=Answers(Draft(_TOKENS, _LENGTHS, logits)), num_draft_tokens=2)
+    assert torch.equal(out.sequences, written(params).sequences)

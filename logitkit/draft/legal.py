@@ -53,7 +53,7 @@ def checked(draft: Any, size: int, device: torch.device) -> Draft:
 
 
 def check_logits(draft: Draft, vocab_size: int) -> None:
-    """Refuse logits that a token of the draft cannot have been drawn from."""
+    """Refuse logits of the wrong shape: they are [B, k, V], or None."""
     logits, wanted = draft.logits, (*draft.tokens.shape, vocab_size)
     if logits is None or (isinstance(logits, Tensor) and tuple(logits.shape) == wanted):
         return
@@ -61,6 +61,25 @@ def check_logits(draft: Draft, vocab_size: int) -> None:
     raise ValueError(
         f"`draft`: a source gave `logits` of {what}: give [B, k, V], here {wanted}, or None"
     )
+
+
+def check_drawn(draft: Draft) -> None:
+    """Refuse logits that a token of the draft cannot have been drawn from: NaN, or without it."""
+    if draft.logits is None:
+        return
+    largest = draft.logits.amax(-1)
+    token = draft.tokens.clamp_max(draft.logits.shape[-1] - 1)
+    found = draft.logits.gather(-1, token[..., None]).squeeze(-1)
+    drawn = largest.isfinite() & (found > -torch.inf) & (token == draft.tokens)
+    ahead = torch.arange(token.shape[1], device=token.device)
+    wrong = (~drawn & (ahead < draft.lengths[:, None])).nonzero()
+    if len(wrong):
+        slot, depth = wrong[0].tolist()
+        raise ValueError(
+            f"`draft`: a source gave `logits` at row {slot}, depth {depth}, from which the token "
+            f"{int(draft.tokens[slot, depth])} cannot have been drawn (NaN, +inf, or -inf at the "
+            "token): give the logits that it was drawn from, or None"
+        )
 
 
 def legal_draft(draft: Draft, room: Sequence[int], num_tokens: int) -> Draft | None:

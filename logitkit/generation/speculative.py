@@ -6,6 +6,7 @@ token and the draft, the plan over every row of it, keep what the rule keeps, fo
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from logitkit import verify as rules
 from logitkit.draft.cascade import Cascade
 from logitkit.draft.costs import CostTable
 from logitkit.draft.ledger import Ledger
-from logitkit.draft.legal import check_logits, checked, legal_draft
+from logitkit.draft.legal import check_drawn, check_logits, checked, legal_draft
 from logitkit.draft.model import ModelDraft
 from logitkit.draft.source import Draft, DraftSource
 from logitkit.draft.sources import as_source
@@ -161,7 +162,11 @@ class Speculative(GenerationStrategy):
         draft = checked(draft, len(batch), batch.device)
         if self.verify != "exact":
             check_logits(draft, batch.vocab_size)
+        elif draft.logits is not None:  # equality asks nothing of them
+            draft = dataclasses.replace(draft, logits=None)
         legal = legal_draft(draft, [min(k, n) for n in room], generation.lm.num_tokens)
+        if legal is not None:
+            check_drawn(legal)
         if ledger is None:
             return Offer(legal, legal)
         width = draft.tokens.shape[1]
