@@ -81,10 +81,13 @@ class Batch:
             p if p.sampling_seed is not None else dataclasses.replace(p, sampling_seed=fresh_seed())
             for p in params
         ]
-        plan = make_plan([stage.bind(params, ops, device) for stage in stages], params, ops)
+        bound = [stage.bind(params, ops, device) for stage in stages]
+        plan = make_plan(bound, params, ops)
+        # A user's stage may read any field, whether or not a neighbour uses it.
+        is_read = not all(isinstance(stage, BuiltinStage) for stage in plan.stages)
         columns = {
             name: value.to(device)
-            for stage in plan.stages
+            for stage in (bound if is_read else plan.stages)
             for name, value in stage.columns(params).items()
         }
         if any(p.temperature == 0 for p in params):

@@ -10,7 +10,7 @@ from cases import NearBest, Streak
 from helpers import start
 from torch import Tensor
 
-from logitkit import DEFAULT_STAGES, Batch, Draft, SamplingParams, Stage, stages
+from logitkit import DEFAULT_STAGES, Batch, Draft, Rows, SamplingParams, Stage, stages
 from logitkit.batch import backend_ops, check_chain, expand
 from logitkit.params import resolve
 from logitkit.randomness import derived_seed, to_int64
@@ -103,6 +103,27 @@ def test_columns_hold_each_requests_value_and_rows_read_them() -> None:
     assert rows["top_p"].tolist() == [[0.5], [0.5], [1.0], [1.0]]
     assert rows["top_p"].dtype == torch.float64
     assert rows.select(torch.tensor([3, 0]))["top_p"].tolist() == [[1.0], [0.5]]
+
+
+@dataclass(frozen=True, eq=False)
+class Warmer(Stage):
+    """A user's stage that reads a field of another stage."""
+
+    warmer: float = 0.0
+
+    def apply(self, logits: Tensor, rows: Rows) -> Tensor:
+        return logits * rows["temperature"]
+
+
+def test_a_users_stage_reads_any_field_whether_or_not_a_neighbour_uses_it() -> None:
+    mine = SamplingParams(extra={"warmer": 1.0}, sampling_seed=1)
+    logits = torch.tensor([[1.0, 2.0, 3.0]])
+    chain = (Warmer(), *DEFAULT_STAGES)
+    alone = start(mine, [[5]], 3, stages=chain)
+    assert alone.plan.one_line().startswith("Warmer")  # temperature itself is left out
+    both = start([mine, SamplingParams(temperature=0.5)], [[5], [5]], 3, stages=chain)
+    shown = both.plan(logits.repeat(2, 1), both.rows())
+    assert torch.equal(alone.plan(logits, alone.rows())[0], shown[0])
 
 
 def test_states_follow_the_draft_and_the_commit() -> None:

@@ -108,7 +108,11 @@ class CompiledGrammar:
         after `seconds` of the thread's processor time, at `states` explored states or `row_bytes`
         bytes of rows, whichever is first; by default at the grammar's budget, and for a JSON Schema
         after 0.02 s, or 0.08 s if the likeliest documents take so long. A later call goes on.
+        ValueError for a limit that is no number from 0.
         """
+        for name, limit in (("seconds", seconds), ("states", states), ("row_bytes", row_bytes)):
+            if limit is not None and not (isinstance(limit, int | float) and limit >= 0):
+                raise ValueError(f"warm: `{name}` is {limit!r}: give a number from 0, or None")
         with self.arena.lock:
             if self._ahead is None:
                 texts = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -228,7 +228,8 @@ _SCHEMAS = (
 
 def _schema_of_type(kind: Any) -> Any:
     """The schema that pydantic gives for a model or another type."""
-    if kind is None or isinstance(kind, int | float | list | tuple | set | bytearray):
+    is_value = is_dataclass(kind) and not isinstance(kind, type)
+    if kind is None or is_value or isinstance(kind, int | float | list | tuple | set | bytearray):
         raise GrammarError(f"JsonSchema: `schema` is {kind!r}; {_SCHEMAS}")
     try:
         from pydantic import TypeAdapter

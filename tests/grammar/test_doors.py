@@ -73,7 +73,9 @@ def test_compile_grammar_names_the_argument_of_a_wrong_type() -> None:
 # JsonSchema
 
 
-@pytest.mark.parametrize("schema", [5, 1.5, [], (), None, object(), torch.zeros(1)])
+@pytest.mark.parametrize(
+    "schema", [5, 1.5, [], (), None, object(), torch.zeros(1), lk.Budget()]
+)  # a budget is a dataclass, but no class
 def test_a_schema_of_another_type_lists_the_types_taken(schema: Any) -> None:
     text = message(GrammarError, lambda: lk.JsonSchema(schema))
     assert "`schema` is" in text and "JSON text" in text and "a pydantic model" in text

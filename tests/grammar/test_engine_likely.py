@@ -150,3 +150,10 @@ def test_warming_goes_on_where_it_stopped() -> None:
     assert grammar.warm(seconds=60.0, row_bytes=0) is False
     assert grammar.warm(seconds=60.0) is True
     assert grammar.warm() is True
+
+
+@pytest.mark.parametrize("limit", [{"seconds": float("nan")}, {"seconds": "1"}, {"states": -1}])
+def test_limits_that_are_no_numbers_from_zero_are_refused(limit: dict[str, Any]) -> None:
+    (name,) = limit
+    with pytest.raises(ValueError, match=f"`{name}` is"):
+        grammar_of(True).warm(**limit)
