@@ -1,9 +1,11 @@
 """`Ledger`: how many tokens to draft, so that drafting pays and never costs more than a little.
 
 Pure, knows no model; above `draft.costs` and `draft.acceptance`. The unit is the time of one plain
-step of the batch. Whatever the drafts do, the modelled time stays within 2 % of plain decoding and
-0.3 steps: what was gained may be spent again, beyond that a little credit comes with every token
-emitted, and probing comes back by itself.
+step of the batch. A batch is done when its slowest request is, so what counts is by how much a step
+shortens the longest way that is left; tokens of a request that is far ahead bring nothing.
+Whatever the drafts do, the modelled time stays within 2 % of plain decoding and 0.3 steps: what was
+gained may be spent again, beyond that a little credit comes with every token emitted, and probing
+comes back by itself.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ class Ledger:
     """What drafts cost and brought, per batch step; lengths are chosen by it.
 
     Before a step, `ask` says how many tokens to ask the source for and `choose` how many of them to
-    verify; after it, `enter` takes in what came of it. Counts are means over the running rows.
+    verify; after it, `enter` takes in what came of it. `slack` [B] says by how many tokens each
+    row is ahead of the one that has most to write (None: none is).
     """
 
     def __init__(self, cost: CostTable) -> None:
@@ -53,20 +56,28 @@ class Ledger:
         price = self.cost.price(source.label, source.cost)
         return self._best(self.acceptance.expected(source.label, 0, k), price)
 
-    def choose(self, draft: Draft, running: Sequence[bool] | None = None, spent: float = 0) -> int:
-        """The length with the most expected tokens per cost, 0 where a plain step is as good.
+    def choose(
+        self,
+        draft: Draft,
+        running: Sequence[bool] | None = None,
+        slack: Sequence[int] | None = None,
+        spent: float = 0,
+    ) -> int:
+        """The length with the most expected progress per cost, 0 where a plain step is as good.
 
         `spent`: what the making of the draft has cost already.
         """
         lengths, classes = draft.lengths.tolist(), strengths(draft)
         width = draft.tokens.shape[1]
-        rows = [b for b in range(len(lengths)) if running is None or running[b]]
-        total = [0.0] * (width + 1)
-        for b in rows:
-            expected = self.acceptance.expected(draft.labels[b], classes[b], lengths[b])
+        gain = [float(width)] * (width + 1)
+        for b, length in enumerate(lengths):
+            ahead = 0 if slack is None else slack[b]
+            if ahead >= width or not (running is None or running[b]):
+                continue
+            expected = self.acceptance.expected(draft.labels[b], classes[b], length)
             for k in range(width + 1):
-                total[k] += expected[min(k, lengths[b])] / len(rows)
-        return self._best(total, 0.0, spent)
+                gain[k] = min(gain[k], expected[min(k, length)] + ahead)
+        return self._best(gain, 0.0, spent)
 
     def _best(self, expected: Sequence[float], price: float, spent: float = 0) -> int:
         best, length = MARGIN / (1.0 + spent), 0
@@ -84,6 +95,7 @@ class Ledger:
         k: int,
         emitted: Sequence[Sequence[int]],
         *,
+        slack: Sequence[int] | None = None,
         spent: float = 0.0,
         seconds: float | None = None,
     ) -> None:
@@ -97,11 +109,14 @@ class Ledger:
         counts = [len(tokens) for tokens in emitted if tokens]
         if not counts:
             return
-        mean = sum(counts) / len(counts)
-        self.balance += mean - 1.0 - (self.cost(k + 1) - 1.0) - spent
+        ahead = [0] * len(emitted) if slack is None else slack
+        progress = min(
+            len(tokens) + more for tokens, more in zip(emitted, ahead, strict=True) if tokens
+        )
+        self.balance += progress - 1.0 - (self.cost(k + 1) - 1.0) - spent
         self.balance = min(self.balance, MOST_SAVINGS)
-        self.emitted += mean
-        self.acceptance.passed(mean)
+        self.emitted += progress
+        self.acceptance.passed(sum(counts) / len(counts))
         if draft is not None:
             classes, lengths = strengths(draft), draft.lengths.tolist()
             for b, tokens in enumerate(draft.tokens.tolist()):

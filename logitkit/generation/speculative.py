@@ -23,6 +23,7 @@ from logitkit.draft.model import ModelDraft
 from logitkit.draft.source import Draft, DraftSource
 from logitkit.draft.sources import as_source
 from logitkit.generation.call import Generation
+from logitkit.generation.progress import Progress
 from logitkit.generation.settings import Settings
 from logitkit.generation.speculation import ForwardMode, Tally
 from logitkit.generation.strategy import GenerationStrategy, take
@@ -105,7 +106,8 @@ class Speculative(GenerationStrategy):
         while not progress.done:
             with tally.time("draft"):
                 source.observe(batch, taken, logits.view(len(batch), -1, logits.shape[-1]))
-                offer = self._propose(generation, source, ledger, tally)
+                slack = _slack(progress, generation.limits)
+                offer = self._propose(generation, source, ledger, slack, tally)
             before, begin = list(progress.lengths), perf_counter()
             running = list(progress.running)
             with tally.time("target"):
@@ -122,7 +124,7 @@ class Speculative(GenerationStrategy):
                 emitted = _emitted(tokens, before, progress.lengths)
                 ledger.enter(
                     offer.proposed, 0 if offer.draft is None else offer.draft.tokens.shape[1],
-                    emitted, spent=offer.spent, seconds=perf_counter() - begin,
+                    emitted, slack=slack, spent=offer.spent, seconds=perf_counter() - begin,
                 )  # fmt: skip
         generation.speculation = tally.result(None if ledger is None else ledger.cost.values())
 
@@ -132,7 +134,12 @@ class Speculative(GenerationStrategy):
         return CostTable.stored(logits.device.type, logits.element_size() <= 2, size)
 
     def _propose(
-        self, generation: Generation, source: DraftSource, ledger: Ledger | None, tally: Tally
+        self,
+        generation: Generation,
+        source: DraftSource,
+        ledger: Ledger | None,
+        slack: Sequence[int],
+        tally: Tally,
     ) -> Offer:
         """Ask the source for a draft of the rows that run, as long as the ledger allows."""
         progress, batch = generation.progress, generation.batch
@@ -177,7 +184,7 @@ class Speculative(GenerationStrategy):
             ledger.cost.drafted(source.label, width, perf_counter() - begin)
         if legal is None:
             return Offer(spent=spent)
-        length = ledger.choose(legal, runs, spent)
+        length = ledger.choose(legal, runs, slack, spent)
         return Offer(legal.cut(length) if length else None, legal, spent)
 
     def _verify(
@@ -271,6 +278,13 @@ def check_processors(processors: Sequence[Any]) -> None:
                     f"`logits_processor` holds {type(processor).__name__}, which keeps a state "
                     "from call to call and cannot look at drafts: generate without `draft`"
                 )
+
+
+def _slack(progress: Progress, limits: Sequence[int]) -> list[int]:
+    """By how many tokens each row is ahead of the running row that may write most."""
+    left = [limit - length for limit, length in zip(limits, progress.lengths, strict=True)]
+    most = max(left[slot] for slot in progress.running)
+    return [max(0, most - n) for n in left]
 
 
 def _fed(newest: Tensor, draft: Draft | None) -> Tensor:

@@ -182,9 +182,7 @@ class LikelyTexts:
             near = [value + by for value in bounds if is_number(value) for by in (0, 1, -1)]
             numbers = [*self._in_turn(list(NUMBERS)), *map(json.dumps, near)]
             self._note(*BESIDE[kind])
-            return any(
-                self._out.put_number(each) for each in (*self._in_turn(list(NUMBERS)), *numbers)
-            )
+            return any(self._out.put_number(each) for each in numbers)
         if kind == "boolean":
             self._note(*BESIDE[kind])
             return any(self._json(each) for each in self._in_turn([True, False]))

@@ -267,10 +267,22 @@ def test_rows_that_are_over_do_not_count() -> None:
     assert ledger.choose(draft, [True, True, True]) == 0  # 1.17 tokens for 1.3
     ledger = Ledger(CostTable.given({1: 1.0, 2: 1.3}))
     ledger.enter(draft, 1, [[1, 1], [], [5]])
-    assert ledger.balance == pytest.approx(0.5 - 0.3)  # two rows, one of which got one token more
-    assert ledger.emitted == 1.5
+    assert ledger.balance == pytest.approx(-0.3)  # of two rows one got a token more, the other not
+    assert ledger.emitted == 1
     ledger.enter(draft, 1, [[], [], []])
-    assert ledger.emitted == 1.5
+    assert ledger.emitted == 1
+
+
+def test_only_what_shortens_the_longest_way_counts() -> None:
+    ledger = Ledger(CostTable.given({1: 1.0, 2: 1.2, 3: 1.3}))
+    ledger.balance = 10.0
+    draft = draft_of([1, 1], [], [1])
+    assert ledger.choose(draft) == 0  # the second row would wait for the others
+    assert ledger.choose(draft, slack=[0, 5, 0]) == 1  # 1.5 tokens for 1.2; the third has one only
+    assert ledger.choose(draft, slack=[0, 5, 1]) == 2  # 1.75 tokens for 1.3
+    ledger.balance = 0.0
+    ledger.enter(draft, 2, [[1, 1, 3], [4], [1, 5]], slack=[0, 5, 0])
+    assert ledger.balance == pytest.approx(2 - 1.3)
 
 
 def test_savings_are_kept_only_so_far() -> None:
